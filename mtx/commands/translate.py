@@ -42,6 +42,7 @@ from mtx.storage.text_files import (
     kind_of,
     kind_of_file,
     read_lines,
+    require_content,
 )
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def kind_of_document(path: Path) -> str | None:
         UsageError: if it is missing, or something else than text.
     """
     kind = kind_of_file(path)
+    if kind and kind.form in ("", "tmx", "xliff"):  # others may be empty
+        require_content(path)
     if not (kind and kind.form):
         require_lines(path, kind)
     return kind and kind.form

@@ -40,10 +40,11 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
+from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora, show_example
-from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
+from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup, log_once
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
@@ -143,6 +144,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
+    _require_directions({corpus.languages for corpus in corpora.train}, data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer:
@@ -155,10 +157,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
-        kept = {tally.corpus.languages for tally in tallies if tally.kept}
-        if missing := {*data.language_pairs} - kept:
-            help = f"data.directions={','.join(map('-'.join, sorted(kept)))}"
-            raise DataError(f"data.directions: no training text is {'-'.join(min(missing))}", help)
+        _require_directions({tally.corpus.languages for tally in tallies if tally.kept}, data)
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
         num_drawn = weights @ [tally.kept for tally in tallies]
@@ -177,6 +176,13 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
+
+
+def _require_directions(of_text: set[Languages], data: DataConfig) -> None:
+    """Refuse directions in which there is no training text, or in which cleaning has left none."""
+    if missing := [pair for pair in data.directions if pairs_of([pair])[0] not in of_text]:
+        help = f"data.directions={','.join(pair for pair in data.directions if pair not in missing)}"
+        raise DataError(f"data.directions: no training text is {' or '.join(missing)}", help)
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
@@ -222,7 +228,7 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
             pairs = f"{count:,} of the {tally.read:,} pairs"
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
                 raise DataError(f"{error}; nor are {pairs}", error.help)
-            log.warning(f"{error}; dropping {pairs}")
+            log_once(f"{error}; dropping {pairs}", logging.WARNING)  # in each direction of the file
     if count := sum(tally.noticed[_UNREAD_DATES] for tally in tallies):
         first = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
         log.warning(

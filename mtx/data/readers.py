@@ -14,7 +14,7 @@ from mtx.data.tables import Columns, PairBlock, read_bars, read_csv, read_jsonl,
 from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command, shell_command
-from mtx.storage.text_files import kind_of_file, read_lines
+from mtx.storage.text_files import kind_of_file, read_lines, require_content
 
 
 class Reader(Protocol):
@@ -90,6 +90,7 @@ def find_reader(path: Path) -> Reader | None:
     Raises:
         UsageError: if there is no such file, or it has no text.
     """
+    require_content(path)
     if path.name.lower().endswith(".parquet"):  # its reader reports problems
         return read_parquet
     kind = kind_of_file(path)

@@ -184,8 +184,9 @@ def _find_directions(
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
-    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, columns or units
-    must name both languages, unless the entry can have only one direction.
+    Two files have the direction of their names. So has a name with `{src}` and `{tgt}`; it also has the opposite one if
+    no text is named by that. In another file, columns or units must name both languages, unless the entry can have only
+    one direction.
 
     Args:
         find: finds the text of two languages, with the columns of a table; None: `_find`.
@@ -195,36 +196,81 @@ def _find_directions(
     possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
     is_only = len(possible) == 1
     is_named = is_only or ("{src}" in text.name and "{tgt}" in text.name)
-    found, problem = list[Corpus](), f"data.{key}: {text.name}: its src and tgt are not among {data.direction}"
+    found = list[Corpus]()
+    problem: MtxError = DataError(f"data.{key}: {text.name}: its src and tgt are not among {data.direction}")
     for pair in possible:
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
+                if not corpus.is_folder:
+                    corpus = _in_order(replace(corpus, name=text.name), data.columns)
+                if corpus.languages == pair[::-1] != pair:
+                    corpus = _opposite(corpus)
                 found.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:
-            if is_only:
+            if is_only or (is_named and not isinstance(error, _MissingTextError)):
                 raise
-            problem = str(error)
+            problem = error
     if not found:
+        if isinstance(problem, UsageError):  # such as a file that is missing or empty
+            raise problem
+        src, tgt = data.language_pairs[0]
         raise UsageError(
-            problem,
-            "name its languages by columns or units, by {src} and {tgt} in its name, or {name: NAME, src: en, tgt: de}",
+            str(problem),
+            f"name its languages: by a first line such as {src} TAB {tgt}, by its units, by {{src}} and {{tgt}} in its "
+            f"name, such as 'NAME.{{src}}-{{tgt}}.tsv' for NAME.{src}-{tgt}.tsv, or as {{name: NAME, src: {src}, "
+            f"tgt: {tgt}}} in a recipe",
         )
-    if not found[0].is_folder:
-        return [_in_order(replace(corpus, name=text.name), data.columns) for corpus in found]
     num_files = len({file for corpus in found for file in corpus.files})
-    return [replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") for corpus in found]
+    return [
+        replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") if corpus.is_folder else corpus
+        for corpus in found
+    ]
+
+
+class _MissingTextError(UsageError):
+    """No text has the name of an entry."""
+
+
+def _opposite(corpus: Corpus) -> Corpus:
+    return replace(corpus, blocks=lambda: map(_exchange, corpus.blocks()), languages=corpus.languages[::-1])
+
+
+def _exchange(block: PairBlock) -> PairBlock:
+    return replace(block, src=block.tgt, tgt=block.src)
 
 
 def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
-    Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
+    If only a text of their opposite direction has this name, by `{src}` and `{tgt}`, it is that text in its direction.
 
     Raises:
         UsageError: if there is no such file, or it is not text.
     """
-    name = name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
+    pairs, missing = [languages], list[str]()
+    if "{src}" in name and "{tgt}" in name:
+        pairs.append(languages[::-1])
+    for src, tgt in pairs:
+        found = _find_named(data, name.replace("{src}", src).replace("{tgt}", tgt), key, (src, tgt), columns)
+        if isinstance(found, Corpus):
+            return found
+        missing.append(found)
+    help = (
+        "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
+        "with data.dir, data.src and data.tgt"
+    )
+    if key != "train":
+        default = "null" if key == "valid" else HELD_OUT_TEST
+        help = f"data.{key}={default} holds out a part of the training text; {help}"
+    raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {' and no '.join(missing)}", help)
+
+
+def _find_named(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus | str:
+    """The text of a whole name, see `_find`; if there is none, the files that are missing.
+
+    Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
+    """
     candidates = [Path(folder, name) for folder in (data.dir, ".") if folder]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
@@ -245,13 +291,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        help = (
-            "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
-            "with data.dir, data.src and data.tgt"
-        )
-        if key != "train":
-            help = f"data.valid=null holds out a part of the training text; {help}"
-        raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
+        return missing
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         raise no_pairs(*(sides[:2] if path in sides else [path]))
@@ -329,7 +369,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                         help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
-            yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
+            yield _exchange(block) if is_swapped else block
 
     return replace(corpus, blocks=blocks)
 

@@ -60,7 +60,7 @@ _TARGET = re.compile(
     r"|(?:(?:texte|langue) )?cible|traduction|(?:texto de )?destino|traducción|testo di arrivo|traduzione"
     r"|texto de chegada|tradução"
 )
-_SHOWN_CHARS = 300  # of a list of columns
+_SHOWN_CHARS, _SHOWN_CELL = 300, 40  # of a list of columns, and of a cell in it
 _COLUMNS_HELP = "set data.columns=SRC,TGT, each a number (from 1) or a name in the first line"
 
 
@@ -173,12 +173,14 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     if rows[1:] and sides == _header_sides(rows[1], languages):
         sides = None
     has_header = sides is not None
+    if columns == languages and not {*columns} & {cell.strip().casefold() for cell in first_row}:
+        raise DataError(f"{path}: no header names its languages; {_list_columns(first_row)}", _COLUMNS_HELP)
     if columns:
         sides = _index(path, first_row, columns[0]), _index(path, first_row, columns[1])
         has_header |= not all(map(str.isdecimal, columns))
     if sides is None and len(first_row) > 2:
         raise DataError(
-            f"{path}: cannot find the columns of {' and '.join(languages)} among {_list_columns(first_row)}",
+            f"{path}: cannot find the columns of {' and '.join(languages)}; {_list_columns(first_row)}",
             _COLUMNS_HELP,
         )
     src, tgt = sides or (0, 1)
@@ -221,12 +223,14 @@ def _index(path: Path, row: list[str], column: str) -> int:
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
     if len(same) != 1:
         problem = "several columns are named" if same else "there is no column"
-        raise DataError(f"{path}: {problem} {column!r}; it has {_list_columns(row)}", _COLUMNS_HELP)
+        raise DataError(f"{path}: {problem} {column!r}; {_list_columns(row)}", _COLUMNS_HELP)
     return same[0]
 
 
 def _list_columns(row: list[str]) -> str:
-    return f"{counted(len(row), 'column')}: {join_names(f'{number} {name!r}' for number, name in enumerate(row, 1))}"
+    """The first row in a message, which does not say whether its cells are names."""
+    cells = (f"{number} {cell[:_SHOWN_CELL]!r}" for number, cell in enumerate(row, 1))
+    return f"its first line has {counted(len(row), 'cell')}: {join_names(cells)}"
 
 
 def join_names(names: Iterable[str]) -> str:

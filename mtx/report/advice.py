@@ -7,7 +7,7 @@ The limits are rules of thumb: beyond them a figure is unusual, but training wor
 import logging
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from mtx.config.schema import Config
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files, show_example
+from mtx.data.tables import join_names
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.metrics import GIST, METRICS, POOR, TOO_SHORT, USELESS, Scores, band, normalize_lines, parts_of
@@ -105,7 +106,14 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
-    yield from _of_sets(data, config)
+    by_help = defaultdict[str, dict[str, str]](dict)
+    for text, help in _of_sets(data, config):
+        name, _, problem = text.partition(": ")
+        by_help[help].setdefault(name, problem)
+    for help, problems in by_help.items():
+        (name, problem), *others = problems.items()
+        likewise = f"; likewise {join_names(other for other, _ in others)}" if others else ""
+        yield Advice(f"{name}: {problem}{likewise}", help)
     training = config.training
     yield from _of_few_pairs(data.report["kept"], config)
     last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
@@ -125,7 +133,10 @@ def _of_few_pairs(num_pairs: int, config: Config) -> Iterator[Advice]:
 
 
 def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
-    """Warnings about the training text and each set: its sides, and how far its scores can be trusted."""
+    """Warnings about the training text and each set: its sides, and how far its scores can be trusted.
+
+    Each begins with the name. The help is the same if the problem is, as in the sets of several directions.
+    """
     stores = data.train, data.valid, *data.tests.values()
     for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
         if entry:
@@ -156,15 +167,18 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
             texts = store.texts(rows[spread(len(rows), 2_000)])
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
                 if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
+                    setting = f"data.{key}={other}"
+                    if config.data.directions:
+                        setting = f"{other} for {language} in data.directions"
                     yield Advice(
                         f"{name}: the {language} side looks like {name_of(other)}",
-                        f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
+                        f"set {setting} if it is; otherwise check that the right file or column is read",
                     )
                 share = unknown_share(getattr(store, key), data.tokenizer, rows)
                 if share >= 0.02 and writes_spaces(language, lines):
                     yield Advice(
                         f"{name}: {share:.0%} of the {language} words have unknown characters",
-                        "check the language of the text, and that training.init_from or tokenizer.model supports it",
+                        f"check that the text is {language}, and that training.init_from or tokenizer.model has it",
                     )
         # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
         if store.num_pairs >= 500 and (correlation := length_correlation(store)) < 0.3:

@@ -79,7 +79,7 @@ save a page as plain text, or name it .html to translate it; export a term base 
 
 an office document, an archive or another binary file
 save a spreadsheet as "CSV UTF-8" (.csv), a document as text, HTML or XLIFF; unpack an archive; name Parquet .parquet
-: docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo
+: docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo|parquet
 (?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
 PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
 |.{257}ustar(\0|\ \ \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|\x1f\x8b\x08
@@ -275,6 +275,15 @@ def kind_of_file(path: Path) -> FileKind | None:
     if held and not held.form:
         raise UsageError(f"{path}: expected plain text, got {held.name}", held.help)
     return held or named or kind_of(beginning, KINDS)
+
+
+def require_content(path: Path) -> None:
+    """Raise a UsageError for a file, plain or gzip, that is empty or has only white space."""
+    with open_bytes(path) as file, errors_named(path):
+        for chunk in iter(partial(file.read, BEGINNING_BYTES), b""):
+            if chunk.removeprefix(b"\xef\xbb\xbf").strip():
+                return
+    raise UsageError(f"{path}: the file is empty")
 
 
 def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:

@@ -14,8 +14,8 @@ from mtx.errors import UsageError
 @pytest.mark.parametrize(
     "name, text, expected",
     [
-        ("a.tsv", "", True),
-        ("a.TSV.gz", "", True),
+        ("a.tsv", "dog", True),
+        ("a.TSV.gz", "dog", True),
         ("a", "dog\tHund\n", True),
         ("a.txt", '<?xml version="1.0"?><tmx version="1.4">', True),
         ("a", "# dog\tHund\n", True),
@@ -25,7 +25,6 @@ from mtx.errors import UsageError
         ("a", "# a comment\n", None),
         ("a", "#\n# a comment\n", None),
         ("a.txt", "#separator:tab\ndog\tHund\n", False),
-        ("a", "", None),
     ],
 )
 def test_what_holds_pairs(name: str, text: str, expected: bool | None, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
 
 from .corpus_files import write, write_parquet
+from .sentences import sentences
 
 SIX = "en-de,en-fr,en-it,de-en,fr-en,it-en"
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=3 + n % 5)) for n in range(200)]
@@ -74,7 +75,7 @@ def test_each_text_is_read_in_every_direction_that_it_has(tmp_path: Path) -> Non
     all_three = [("en", "de"), ("en", "fr"), ("fr", "en")]
     expected = {
         "sides": all_three,
-        "of.{src}-{tgt}.tsv": [("en", "de"), ("fr", "en")],
+        "of.{src}-{tgt}.tsv": all_three,
         "memory.tmx": all_three,
         "table.tsv": [("en", "fr"), ("fr", "en")],
         "table.jsonl": all_three,
@@ -87,11 +88,113 @@ def test_each_text_is_read_in_every_direction_that_it_has(tmp_path: Path) -> Non
     assert [corpus.languages for corpus in corpora.valid] == all_three
     assert {name: [corpus.languages for corpus in of_name] for name, of_name in corpora.tests.items()} == {
         "sides": all_three,
-        "of": [("en", "de"), ("fr", "en")],
+        "of": all_three,
     }
     for corpus in corpora.all():
         src, tgt = corpus.languages
         assert [(block.src, block.tgt) for block in corpus.blocks()] == [([ROWS[src]], [ROWS[tgt]])], corpus.name
+
+
+def write_each(directory: Path, src: str, tgt: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Write the pairs in every form whose name can have two languages; the name of each form with its placeholders."""
+    memory = "".join(
+        f'<tu><tuv xml:lang="{tgt}"><seg>{two}</seg></tuv><tuv xml:lang="{src}"><seg>{one}</seg></tuv></tu>'
+        for one, two in pairs
+    )
+    forms = {
+        "tsv": "".join(f"{one}\t{two}\n" for one, two in pairs),
+        "tsv.gz": "".join(f"{one}\t{two}\n" for one, two in pairs),
+        "csv": f"{tgt},{src}\n" + "".join(f"{two},{one}\n" for one, two in pairs),
+        "jsonl": "".join(json.dumps({"src": one, "tgt": two}) + "\n" for one, two in pairs),
+        "txt": "".join(f"{one} ||| {two}\n" for one, two in pairs),
+        "tmx": f'<tmx version="1.4"><header/><body>{memory}</body></tmx>',
+        "po": "".join(f'msgid "{one}"\nmsgstr "{two}"\n\n' for one, two in pairs),
+    }
+    for ending, text in forms.items():
+        write(directory / f"of.{src}-{tgt}.{ending}", text)
+    write_parquet(
+        directory / f"of.{src}-{tgt}.parquet", {side: [p[n] for p in pairs] for n, side in enumerate((src, tgt))}
+    )
+    for place in (f"two.{src}-{tgt}", f"{src}-{tgt}/in"):
+        for side, language in enumerate((src, tgt)):
+            write(directory / f"{place}.{language}", "".join(f"{pair[side]}\n" for pair in pairs))
+    endings = [*forms, "parquet"]
+    return {ending: f"of.{{src}}-{{tgt}}.{ending}" for ending in endings} | {
+        "two files": "two.{src}-{tgt}",
+        "folder": "{src}-{tgt}",
+    }
+
+
+FORMS = ["tsv", "tsv.gz", "csv", "jsonl", "txt", "tmx", "po", "parquet", "two files", "folder"]
+HOMES = [(f"the house {n}", f"das Haus {n}") for n in range(3)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("key", ["train", "valid", "test"])
+def test_a_text_of_the_other_order_is_read_from_its_other_side(key: str, form: str, tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de", range(20))
+    name = write_each(tmp_path, "en", "de", HOMES)[form]
+    corpora = find(tmp_path, "en-de,de-en", **{"train": "train", key: [name] if key == "test" else name})
+    texts = {"train": corpora.train, "valid": corpora.valid, "test": [*corpora.tests.values()][:1] or [[]]}[key]
+    first, second = texts[0] if key == "test" else texts
+    assert (first.languages, second.languages) == (("en", "de"), ("de", "en"))
+    assert first.files == second.files and first.name == second.name
+    for corpus in (first, second):
+        pairs = [pair for block in corpus.blocks() for pair in zip(block.src, block.tgt, strict=True)]
+        assert pairs == (HOMES if corpus is first else [(tgt, src) for src, tgt in HOMES])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_direction_reads_its_own_text_if_both_have_one(form: str, tmp_path: Path) -> None:
+    name = write_each(tmp_path, "en", "de", HOMES)[form]
+    other = [("ein Hund", "a dog")]
+    write_each(tmp_path, "de", "en", other)
+    first, second = find(tmp_path, "en-de,de-en", name).train
+    assert [[*zip(block.src, block.tgt, strict=True)] for block in first.blocks()] == [HOMES]
+    assert [[*zip(block.src, block.tgt, strict=True)] for block in second.blocks()] == [other]
+
+
+def test_one_direction_too_is_read_from_the_other_side(tmp_path: Path) -> None:
+    write(tmp_path / "of.en-de.tsv", "a dog\tein Hund\n")
+    [corpus] = find(tmp_path, "de-en", "of.{src}-{tgt}.tsv").train
+    assert [(block.src, block.tgt) for block in corpus.blocks()] == [(["ein Hund"], ["a dog"])]
+    with pytest.raises(UsageError, match=r"of.\{src\}-\{tgt\}.tsv' not found: .*of.en-fr.tsv.* and no .*of.fr-en.tsv"):
+        find(tmp_path, "en-fr", "of.{src}-{tgt}.tsv")
+
+
+def test_columns_and_a_table_in_the_wrong_order_are_those_of_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its other side is read after its own order is known."""
+    rows = [*zip(sentences("de"), sentences("en"), strict=False)]
+    write(tmp_path / "of.en-de.tsv", "".join(f"{de}\t{en}\n" for de, en in rows))
+    write(tmp_path / "wide.en-de.tsv", "".join(f"{de}\t1\t{en}\n" for de, en in rows))
+    caplog.set_level("INFO")
+    for name, columns in (("of", ()), ("wide", ("3", "1"))):
+        for corpus in find(tmp_path, "en-de,de-en", f"{name}.{{src}}-{{tgt}}.tsv", columns=columns).train:
+            [block] = corpus.blocks()
+            assert (block.tgt[0], block.src[0]) == (rows[0] if corpus.languages[0] == "en" else rows[0][::-1])
+    assert [record.getMessage() for record in caplog.records if "second text" in record.getMessage()] == [
+        "of.{src}-{tgt}.tsv: the second text of each pair is en, so it is the source"
+    ]
+
+
+@pytest.mark.parametrize("form", ["tsv", "tmx", "two files", "folder"])
+def test_what_is_held_out_of_one_text_is_held_out_in_both_directions(form: str, tmp_path: Path) -> None:
+    """A second text has the same pairs in one order only."""
+    pairs = [(line(number, "en"), line(number, "de")) for number in range(400)]
+    name = write_each(tmp_path, "en", "de", pairs)[form]
+    write(tmp_path / "again.de-en.tsv", "".join(f"{tgt}\t{src}\n" for src, tgt in pairs[:200]))
+    data = run(tmp_path, "en-de,de-en", train=(name, "again.{src}-{tgt}.tsv"))
+    assert leaks(data) == 0 and data.report["read"] == 1200
+    assert data.report["dropped"]["duplicate"]["pairs"] == 400
+    first, second = (
+        {*zip(store.src_texts(), store.tgt_texts(), strict=True)}
+        for store in (data.tests["heldout.en-de"], data.tests["heldout.de-en"])
+    )
+    assert first and second == {(tgt, src) for src, tgt in first}
+    trained = {*zip(data.train.src_texts(), data.train.tgt_texts(), strict=True)}
+    assert len(trained) == data.train.num_pairs == data.report["kept"] == 2 * (400 - 2 * len(first))
 
 
 def test_a_text_may_name_its_own_languages(tmp_path: Path) -> None:
@@ -152,20 +255,47 @@ def test_a_file_of_several_directions_is_recorded_once(tmp_path: Path) -> None:
 
 def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
     """It would be trained without a word; its sets are configured, so that none is held out."""
+    given = ("data.valid=dev", "data.test=dev")
     write_lines(tmp_path, "train", "en de", range(100))
     write_lines(tmp_path, "dev", "en de fr", range(500, 510))
     write(tmp_path / "same.en-fr.tsv", "".join(f"{line(number, 'en')}\t{line(number, 'en')}\n" for number in range(50)))
     write(tmp_path / "empty.en-fr.tsv", "")
-    for name in ("same", "empty"):
-        with pytest.raises(DataError, match="^data.directions: no training text is en-fr$"):
-            run(
-                tmp_path,
-                "en-de,en-fr",
-                "data.valid=dev",
-                "data.test=dev",
-                train=("train", f"{name}.{{src}}-{{tgt}}.tsv"),
-            )
+    write(tmp_path / "empty.en-de.tsv", "a dog\tein Hund\n")
+    empty = "empty.en-fr.tsv: the file is empty$"
+    for name, error, problem in (
+        ("same", DataError, "^data.directions: no training text is en-fr$"),
+        ("empty", UsageError, empty),
+    ):
+        with pytest.raises(error, match=problem):
+            run(tmp_path, "en-de,en-fr", *given, train=("train", f"{name}.{{src}}-{{tgt}}.tsv"))
         assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match=empty):
+        find(tmp_path, "en-de,en-fr", "train", valid="empty.{src}-{tgt}.tsv")
+    with pytest.raises(UsageError, match=empty):
+        find(tmp_path, "en-de,en-fr", "train", test=["empty.en-fr.tsv"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain.tsv", "The bridge was built in the year 1893, they say\tDie Brücke ist von 1893\n"),
+        ("plain.csv", "The bridge was built; they say, in 1893;Die Brücke ist von 1893\n" * 2),
+        ("plain.txt", "The bridge was built in the year 1893, they say ||| Die Brücke ist von 1893\n"),
+    ],
+)
+def test_a_table_without_a_header_says_how_to_name_its_languages(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(
+        UsageError, match=r": no header names its languages; its first line has . cells: 1 'The"
+    ) as error:
+        find(tmp_path, "en-de,de-en", name)
+    assert "by a first line such as en TAB de" in error.value.help and "NAME.{src}-{tgt}.tsv" in error.value.help
+
+
+def test_a_missing_text_of_several_directions_is_not_about_languages(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'no.tsv' not found") as error:
+        find(tmp_path, "en-de,de-en", "no.tsv")
+    assert str(error.value.help).startswith("give a file with its extension")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +308,16 @@ def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
         ),
         ("en-de,en-de", "a", "data.directions: en-de,en-de has a direction twice"),
         ("en-en", "a", r"data.directions.0.: expected two languages and one hyphen, .* got 'en-en'"),
-        ("en-de,en-fr", "plain.tsv", "plain.tsv: there is no column 'en'"),
+        (
+            "en-de,en-fr",
+            "plain.tsv",
+            "plain.tsv: no header names its languages; its first line has 2 cells: 1 'a",
+        ),
+        (
+            "en-de,en-fr",
+            "half.tsv",
+            "half.tsv: there is no column 'fr'; its first line has 2 cells: 1 'en', 2 'it'$",
+        ),
         ("en-de,en-fr", "no", "^data.train: 'no' not found"),
         ("en-de,en-fr", [{"name": "a", "src": "it"}], "its src and tgt are not among en-de.en-fr$"),
     ],
@@ -187,6 +326,7 @@ def test_wrong_directions_and_a_text_without_one(directions: str, train: Any, me
     for language, text in ROWS.items():
         write(tmp_path / f"a.{language}", f"{text}\n")
     write(tmp_path / "plain.tsv", "a dog\tein Hund\n")
+    write(tmp_path / "half.tsv", "en\tit\na dog\tun cane\n")
     with pytest.raises(UsageError, match=message):
         config = settings.resolve(None, [f"data.directions={directions}"]).config  # its messages have the key
         find(tmp_path, ",".join(config.data.directions), train)

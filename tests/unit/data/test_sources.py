@@ -148,7 +148,9 @@ def test_what_is_missing_is_said_at_once(tmp_path: Path, keys: dict[str, Any], p
     (tmp_path / "loop.tsv").symlink_to("loop.tsv")
     with pytest.raises(UsageError, match=problem) as error:
         find(tmp_path, **{"train": ["train"], **keys})
-    assert ("data.valid=null" in (error.value.help or "")) == ("train" not in keys)
+    hold_out = {"train": "", "valid": "data.valid=null holds out", "test": "data.test=heldout holds out"}[[*keys][0]]
+    help = error.value.help or ""
+    assert help.startswith(hold_out) and (bool(hold_out) or "holds out" not in help)
 
 
 def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> None:
@@ -212,9 +214,9 @@ def test_a_folder_that_is_none(tmp_path: Path, directory: str) -> None:
 def test_names_of_test_sets(tmp_path: Path) -> None:
     files = ["a/t.tsv", "b/t.tsv.gz", "c/T.tsv", "t-2.tsv", "né w*.jsonl", "run.tsv", "...tsv", "..x.tsv"]
     for name in files:
-        write(tmp_path / name, "")
+        write(tmp_path / name, "a\tb\n")
     write_sides(tmp_path, "news.2014")
-    write(tmp_path / "train.tsv", "")
+    write(tmp_path / "train.tsv", "a\tb\n")
     corpora = find(tmp_path, train=("train.tsv",), test=(*files, "news.2014"))
     expected = ["t", "t-2", "T-3", "t-2-2", "n__w_", "run-2", "test", "x", "news.2014"]
     assert list(corpora.tests) == expected

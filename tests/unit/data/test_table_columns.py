@@ -143,11 +143,11 @@ def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: P
 @pytest.mark.parametrize(
     "columns, problem",
     [
-        ("", "cannot find the columns of en and de among 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
-        ("1,4", "there is no column '4'; it has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
-        ("en,2", "there is no column 'en'; it has 3 columns"),
-        ("", "cannot find the columns of en and de among 3 columns: 1 'en', 2 'de', 3 'German'"),
-        ("Same,1", "several columns are named 'Same'; it has 3 columns: 1 'en', 2 'same', 3 'Same'"),
+        ("", "cannot find the columns of en and de; its first line has 3 cells: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
+        ("1,4", "there is no column '4'; its first line has 3 cells: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
+        ("en,2", "there is no column 'en'; its first line has 3 cells"),
+        ("", "cannot find the columns of en and de; its first line has 3 cells: 1 'en', 2 'de', 3 'German'"),
+        ("Same,1", "several columns are named 'Same'; its first line has 3 cells: 1 'en', 2 'same', 3 'Same'"),
     ],
 )
 def test_columns_that_are_missing_are_listed(columns: str, problem: str, tmp_path: Path) -> None:

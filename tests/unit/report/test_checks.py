@@ -152,6 +152,59 @@ def test_a_set_that_was_held_out_is_not_named_again(tmp_path: Path) -> None:
     )
 
 
+def of_directions(directions: str, train: TokenStore, held_out: TokenStore, **report: Any) -> list[tuple[str, str]]:
+    """The advice about a text of several directions, with a test set of each; the sets have the same text."""
+    pairs = [dict(zip(("src", "tgt"), direction.split("-"), strict=True)) for direction in directions.split(",")]
+    report = {"tests": {f"news.{name}": held(500) for name in directions.split(",")}, "corpora": pairs, **report}
+    values = {"max_steps": 1000, "batch_tokens": 370, "warmup_steps": 100}
+    config = Config.model_validate({"data": {"directions": directions, "train": "my.tsv"}, "training": values})
+    return [tuple(each) for each in checks.warnings(prepared(train, held_out, **report), config, 1000)]
+
+
+FOUR = "en-lij,lij-en,en-lmo,lmo-en"
+OTHERS = "test set news.lij-en, test set news.en-lmo, test set news.lmo-en"
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (held(24), "only 24 sentences; its BLEU will fluctuate"),
+        (held(500, leaked=9), "9 training pairs have a source or target of it, such as train.tsv:7: one -> eins"),
+        (held(500, empty=30), "30 of 500 pairs look damaged (30 empty)"),
+    ],
+)
+def test_what_the_sets_of_four_directions_share_is_said_once(
+    entry: dict[str, Any], problem: str, clean: TokenStore
+) -> None:
+    tests = {f"news.{direction}": entry for direction in FOUR.split(",")}
+    [(text, _)] = of_directions(FOUR, clean, clean, tests=tests)
+    assert text == f"test set news.en-lij: {problem}; likewise {OTHERS}"
+    [(text, _)] = of_directions(FOUR, clean, clean, tests={**tests, "news.en-lij": held(500)})
+    assert text.startswith(f"test set news.lij-en: {problem}; likewise test set news.en-lmo")
+    found = of_directions(FOUR, clean, clean, tests=tests, valid=entry)
+    assert len(found) == (2 if "sentences" in problem else 1), "data.valid and data.test are two settings"
+
+
+def test_what_is_wrong_with_the_text_is_said_once_for_each_language(tmp_path: Path, clean: TokenStore) -> None:
+    src, tgt = pairs(600)
+    strange = store(tmp_path / "strange", [[4, *[5] * len(ids), 0] for ids in src], tgt, languages="fr-de")
+    found = [text for text, _ in of_directions("en-lij,lij-en", clean, strange)]
+    sets = "test set news.en-lij, test set news.lij-en"
+    assert found == [
+        f"validation set: the en side looks like French; likewise {sets}",
+        f"validation set: 100% of the en words have unknown characters; likewise {sets}",
+        f"validation set: the lij side looks like German; likewise {sets}",
+    ]
+    (_, help), *_ = of_directions("en-lij,lij-en", clean, strange)
+    assert help.startswith("set fr for en in data.directions if it is")
+
+
+def test_sides_that_are_shifted_in_several_sets_are_named_together(tmp_path: Path, clean: TokenStore) -> None:
+    src, tgt = pairs(600)
+    [(text, _)] = of_directions(FOUR, clean, store(tmp_path / "shifted", src[1:], tgt[:-1]))
+    assert text.startswith("validation set: long sentences") and text.endswith("news.en-lij, " + OTHERS)
+
+
 def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:
     train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
     for copies in (0, 0.5):
