@@ -89,6 +89,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
+    words = names
     if files := describe(names, overrides):
         names = ["own-text"]
         overrides = [*files, *overrides]
@@ -108,7 +109,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     paths = RunLayout(Path(resolved.config.run_dir))
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed
-    if languages := describe_languages(resolved):
+    if languages := describe_languages(resolved, words):
         overrides[1:1] = languages  # after data.train
         resolved = settings.resolve(name, overrides)
     if files:
@@ -242,8 +243,8 @@ def prepare(
 
 def config(
     name: str | None = argument(
-        "[KEY | SECTION | CONFIG | FILE]",
-        "Setting, section, recipe, configuration, run directory or file of text.",
+        "[KEY | SECTION | CONFIG | FILE...]",
+        "Setting, section, recipe, configuration, run directory, or files or folders of text.",
         lambda: [*_complete_config(), *_complete_key()],
     ),
     settings: list[str] | None = argument("[KEY=VALUE]...", "Settings of CONFIG or FILE."),
@@ -254,6 +255,7 @@ def config(
     """
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
+    from mtx.data.sources import holds_pairs
 
     if not name:
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
@@ -261,7 +263,7 @@ def config(
         print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
-    if not keys and not configuration.exists(name):
+    if not (keys or settings or configuration.exists(name) or holds_pairs(name)):
         keys = [key for key in key_names() if key.endswith(f".{name}")]
     for key in keys:
         description, default = configuration.describe_key(key)

@@ -1,5 +1,6 @@
 """Finds the parallel text in a folder: the files that the readers know, and pairs of files such as NAME.en and NAME.de.
 
+Such files are found by the same rule if they are named themselves, or their NAME is.
 Flow: a folder -> the names of its texts, as in data.train, with their directions -> one corpus, in `sources`.
 """
 
@@ -7,18 +8,21 @@ import json
 import logging
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from glob import escape
 from itertools import combinations, islice
 from pathlib import Path
 
+from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import languages_of
-from mtx.data.languages import Languages, code_of
+from mtx.data.languages import Languages, code_of, is_code
 from mtx.data.readers import FILE_ENDING, no_pairs, reader_of
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
 from mtx.errors import DataError, UsageError
-from mtx.formatting import counted
-from mtx.storage.text_files import read_lines
+from mtx.formatting import counted, shell_command
+from mtx.storage.text_files import kind_of_file, read_lines
 
 log = logging.getLogger(__name__)
 
@@ -27,22 +31,22 @@ Directions = Counter[Languages]  # and their numbers of pairs; a language that n
 # Codes of languages that are endings of programs, too: install.sh and install.pl are programs, train.sh and train.pl
 # Serbo-Croatian and Polish. Most programs have three such lines in ten, and news in 128 languages at most one in eight.
 _PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "sh", "so", "st", "sv", "ts"])
+# Codes of ISO 639, too: backups, logs, settings, and what is known about each line of a text
+_OTHER_ENDING = re.compile("bak|cfg|err|ids|log|lst|map|new|num|old|pos|raw|seg|tag|tmp|txt", re.IGNORECASE)
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 
 def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
 
-    Two files of lines are a text if their endings are languages and their lines are equally many. Hidden files and
-    those of runs/ are skipped, and other files are counted. A file that has pairs or languages and cannot be read is
-    skipped with a warning.
+    Two files of lines are a text if their endings are languages, see `pair_sides`, and their lines are equally many.
+    Hidden files and those of runs/ are skipped, and other files are counted. A file that has pairs or languages and
+    cannot be read is skipped with a warning.
 
     Args:
         languages: those of files of lines, in addition to common ones.
     """
     texts, others = dict[Text, Directions](), list[Path]()
-    sides = defaultdict[str, dict[str, Path]](dict)
-    codes = {*map(code_of, languages)}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
@@ -50,26 +54,22 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
         ending = ending_of(path)
         if (FILE_ENDING.search(path.name) or ending.lower() == "json") and (counts := _count_pairs(path, columns)):
             texts[path] = counts
-        elif code_of(ending) in codes or language_of_column(ending):
-            sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
         elif ending == "txt" and _begins_with_table(path):
             log_once(f"skipping {path}, which looks like a table: name the file itself to train on it", logging.WARNING)
         else:
             others.append(path)
-    for files in sides.values():
-        before = len(texts)
-        for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
-            if {src, tgt} <= _PROGRAM_ENDINGS and _is_program(files[src]) and _is_program(files[tgt]):
-                continue
-            num_src, num_tgt = _count_lines(files[src]), _count_lines(files[tgt])
-            if num_src and num_src == num_tgt:
-                texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
-            elif num_src and num_tgt:
-                log_once(
-                    f"skipping {files[src]}: it has {num_src:,} lines, {files[tgt]} has {num_tgt:,}", logging.WARNING
-                )
-        if len(texts) == before:
-            others += files.values()
+    sides = set[Path]()
+    for src, tgt in pair_sides(others, languages):
+        endings = ending_of(src), ending_of(tgt)
+        if {*endings} <= _PROGRAM_ENDINGS and _is_program(src) and _is_program(tgt):
+            continue
+        num_src, num_tgt = _count_lines(src), _count_lines(tgt)
+        if num_src and num_src == num_tgt:
+            texts[src, tgt] = Counter({language_codes(*endings): num_src})
+            sides |= {src, tgt}
+        elif num_src and num_tgt:
+            log_once(f"skipping {src}: it has {num_src:,} lines, {tgt} has {num_tgt:,}", logging.WARNING)
+    others = [path for path in others if path not in sides]
     if others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
         if not texts:
@@ -78,9 +78,52 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
     return texts
 
 
+def find_sides(name: Path, languages: Iterable[str]) -> list[tuple[Path, Path]]:
+    """The pairs of files that match a `name` NAME.*, or it with .gz, see `pair_sides`."""
+    pairs = pair_sides(name.parent.glob(f"{escape(name.stem)}.*"), languages)
+    return [pair for pair in pairs if prefix_of(pair[0]) == prefix_of(name)]
+
+
+def pair_sides(paths: Iterable[Path], languages: Iterable[str]) -> list[tuple[Path, Path]]:
+    """All pairs of files of one NAME whose endings are two languages, the English file first.
+
+    These are common languages and the `languages`. Unless both of these are known, another file beside a single one is
+    in a language, too, if ISO 639 has its ending, its lines are equally many, and it is not of another kind.
+    """
+    codes = {*map(code_of, languages)}
+    texts, pairs = defaultdict[str, dict[str, Path]](dict), list[tuple[Path, Path]]()
+    for path in sorted(paths):
+        texts[prefix_of(path)].setdefault(ending_of(path), path)
+    for files in texts.values():
+        endings = [ending for ending in files if code_of(ending) in codes or language_of_column(ending)]
+        if len(endings) == 1 and len(codes - {*PLAIN_NAMES}) < 2:
+            side = files[endings[0]]
+            endings += [ending for ending, path in files.items() if path != side and _is_other_side(path, side)]
+        endings.sort(key=lambda ending: (code_of(ending) != "en", ending))
+        pairs += [(files[src], files[tgt]) for src, tgt in combinations(endings, 2) if match_rank(src, tgt) != 0]
+    return pairs
+
+
+def _is_other_side(path: Path, side: Path) -> bool:
+    """Whether a file is the translation of another, in a language that mtx does not know; logs that it is."""
+    ending = ending_of(path)
+    if not is_code(ending) or _OTHER_ENDING.fullmatch(ending):
+        return False
+    if not 0 < _count_lines(path) == _count_lines(side) or kind_of_file(path):
+        return False
+    refusal = shell_command("mv", path, Path(f"{path}.txt"))
+    log_once(f"{path}: taken for text in the language {ending!r}; if it is not: {refusal}")
+    return True
+
+
 def ending_of(path: Path) -> str:
     """The ending of a name without that of gzip: the language of a file of lines."""
     return Path(path.name.removesuffix(".gz")).suffix[1:]
+
+
+def prefix_of(path: Path) -> str:
+    """The NAME of a file NAME.LANG or NAME.LANG.gz, with its folder."""
+    return str(path).removesuffix(".gz").removesuffix(f".{ending_of(path)}")
 
 
 def language_codes(src: str, tgt: str) -> Languages:

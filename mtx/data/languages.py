@@ -126,6 +126,14 @@ def code_of(language: str) -> str:
         return language
 
 
+def is_code(language: str) -> bool:
+    """Whether ISO 639 has a code, in any spelling (bbj, bbj_Latn), also of a language that is not in `KNOWN`."""
+    try:
+        return Language.get(language).is_valid()
+    except LanguageTagError:
+        return False
+
+
 @lru_cache
 def script_of(language: str) -> str:
     """The ISO 15924 code of the usual script of a language; empty if unknown."""

@@ -111,8 +111,8 @@ def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
     if kind := kind_of_file(path):
         return UsageError(f"{path}: expected sentence pairs, got {kind.name}", kind.help)
     help = (
-        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name two "
-        "files NAME.en and NAME.de as NAME, or join any two: "
+        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name both of "
+        "two files, NAME.en NAME.de (with data.src=en data.tgt=de if mtx does not know a language), or join any two: "
         f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt, "
         f"and {mtx_command('train', 'pairs.txt')}"
     )

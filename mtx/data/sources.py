@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from pathlib import Path
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import ending_of, find_texts, language_codes
+from mtx.data.folders import ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
@@ -33,6 +33,7 @@ from mtx.data.tables import (
     find_columns,
     in_blocks,
     join_names,
+    language_of_column,
     log_once,
     read_text,
 )
@@ -287,6 +288,16 @@ def _find_named(data: DataConfig, name: str, key: str, languages: Languages, col
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates *= bool(name)  # an empty one is not the current folder
+        pairs = find_sides(Path(data.dir or ".", f"{name}.*"), languages)
+        if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
+            languages = language_codes(*map(ending_of, pairs[0]))
+            if len(pairs) > 1:
+                present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
+                help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
+                raise UsageError(f"{name}: expected text in two languages, got {present}", help)
+        match [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]:
+            case [(src, tgt)]:
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
         if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
@@ -330,8 +341,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
                 parts.append(_find(unnamed, str(text), key, languages, data.columns))
             continue
         for sides in (text, text[::-1]):
-            tags = (tag_of(ending_of(side)) for side in sides)
-            if None not in map(match_rank, tags, languages):  # of pt-PT and pt-BR, the one that is asked for
+            if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
@@ -347,6 +357,11 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
                 yield replace(block, file=files.index(part.files[0]) + 1)
 
     return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)
+
+
+def _are_in(sides: tuple[Path, Path], languages: Languages) -> bool:
+    """Whether the endings of two files are two languages, in any spelling."""
+    return None not in map(match_rank, (tag_of(ending_of(side)) for side in sides), languages)
 
 
 def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
@@ -496,19 +511,35 @@ def _differs(path: Path, entry: durable.Json) -> bool:
         return False
 
 
-def holds_pairs(name: str) -> bool | None:
+def holds_pairs(name: str, languages: Iterable[str] = PLAIN_NAMES) -> bool | None:
     """Whether a file holds pairs, by its extension, its content or a TAB in its first line; a folder may hold some.
 
-    None for a recipe or a run directory, for what may be a configuration, and where there is no such file.
+    So does the NAME of files such as NAME.en and NAME.de. None for a recipe or a run directory, for what may be a
+    configuration, and where there is no such file.
+
+    Args:
+        languages: endings of such files, in addition to common ones.
     """
     path = Path(name)
+    if name in recipe_names():
+        return None
     if _is_dir(name):
-        return None if name in recipe_names() or is_run(path) else True
-    if name in recipe_names() or not (exists(name) and path.is_file()) or path.suffix in (".yaml", ".yml"):
+        return None if is_run(path) else True
+    if not exists(name):
+        return True if find_sides(Path(f"{name}.*"), languages) else None
+    if not path.is_file() or path.suffix in (".yaml", ".yml"):
         return None
     if find_reader(path):
         return True
     return None if _CONFIG_LINE.fullmatch(next(read_lines(path), "")) else False
+
+
+def named_sides(names: Sequence[str], languages: Languages) -> Languages | None:
+    """The languages of two files NAME.LANG of one NAME, in the order in which they are named; None for other names."""
+    paths = [*map(Path, names)]
+    if len(paths) == 2 and pair_sides(paths, languages):
+        return language_codes(*map(ending_of, paths))
+    return None
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:
@@ -520,22 +551,33 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     for name in names:
         if FILE_ENDING.search(name) and not exists(name):
             raise UsageError(f"{name}: no such file")
-    kinds = {*map(holds_pairs, names)}
+    values = dict(override.partition("=")[::2] for override in overrides)
+    languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
+    kinds = {holds_pairs(name, languages) for name in names}
+    sides = named_sides(names, languages)
+    if sides:
+        names, kinds = [prefix_of(Path(names[0]))], {True}
     if False in kinds and None not in kinds:
+        code, *others = {language_of_column(ending_of(Path(name))) for name in names}
+        if code and not others and len(names) > 1:
+            problem = f"{' and '.join(names)} are in one language, {code}"
+            raise UsageError(problem, "name two files, NAME.en NAME.de, of which one is the translation of the other")
         raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
-    files = write_list(f"{Path(name)}/" if _is_dir(name) else name for name in names)
-    keys = {override.partition("=")[0] for override in overrides}
-    if "data.train" in keys:
+    files = write_list(f"{Path(name)}/" if _is_dir(name) and not sides else name for name in names)
+    if "data.train" in values:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
     path = Path(names[0])
     run = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
-    return [f"data.train={files}", *([] if "run_dir" in keys else [f"run_dir=runs/{run}"])]
+    return [f"data.train={files}", *([] if "run_dir" in values else [f"run_dir=runs/{run}"])]
 
 
-def describe_languages(resolved: Resolved) -> list[str]:
+def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[str]:
     """The settings data.src and data.tgt that the first training text implies, except the ones that are given.
+
+    Args:
+        names: as in `describe`; two files are source and target in this order.
 
     Raises:
         UsageError: if a given one is not a language of the text, or not a code; or the languages are unclear.
@@ -549,12 +591,15 @@ def describe_languages(resolved: Resolved) -> list[str]:
     is_given = resolved.is_explicit("data.directions") or resolved.config.training.init_from
     if len(explicit) == 2 or is_given or not data.train:
         return []
-    corpus = find_corpora(data).train[0]
+    src, tgt = named_sides(names, data.languages) or data.languages
+    [corpus, *_] = _find_directions(data.model_copy(update={"src": src, "tgt": tgt}), "train", data.train[0])
     if corpus.is_folder:
         place, pair, origin = corpus.name, [*corpus.languages], "most of its text"
     elif len(corpus.files) == 1:
         place = str(corpus.files[0])
         *pair, origin = find_languages(corpus.files[0], data.columns)
+    elif corpus.languages != data.languages:
+        place, pair, origin = corpus.name, [*corpus.languages], "the names of its files"
     else:
         return []
     for src, tgt in (pair, pair[::-1]):
