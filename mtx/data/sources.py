@@ -38,7 +38,7 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import counted
+from mtx.formatting import counted, did_you_mean
 from mtx.storage import durable
 from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
@@ -251,6 +251,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         )
         if key != "train":
             help = f"data.valid=null holds out a part of the training text; {help}"
+        missing += did_you_mean(Path(data.dir or ".", name))
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
@@ -479,7 +480,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     """
     for name in names:
         if FILE_ENDING.search(name) and not exists(name):
-            raise UsageError(f"{name}: no such file")
+            raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
     kinds = {*map(holds_pairs, names)}
     if False in kinds and None not in kinds:
         raise no_pairs(*map(Path, names[:2]))
