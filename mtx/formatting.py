@@ -4,6 +4,9 @@ Every command that contains a path or another word of the user is made here, so 
 do not change its meaning.
 """
 
+import contextlib
+import difflib
+import itertools
 import math
 import os
 import re
@@ -53,6 +56,18 @@ def _path_text(path: Path) -> str:
     text = str(path)
     is_plain = path.is_absolute() or ("/" in text and text[0] not in "-~" and "=" not in text)
     return text if is_plain else f"./{text}"
+
+
+def did_you_mean(path: Path) -> str:
+    """The end of a message about a missing file: the most similar name next to it; empty if none is, or it is there."""
+    if os.path.lexists(path):
+        return ""
+    names = list[str]()
+    with contextlib.suppress(OSError, ValueError):
+        names = [entry.name for entry in itertools.islice(os.scandir(path.parent), 1000)]
+    least = 0.6 if len(path.name) > 2 else 0.5  # one letter of two
+    similar = difflib.get_close_matches(path.name, names, 1, least)
+    return f", did you mean {path.with_name(similar[0])}?" if similar else ""
 
 
 def file_name(path: str) -> str:

@@ -30,6 +30,7 @@ from mtx.commands.translator_options import (
     takes,
 )
 from mtx.errors import UsageError
+from mtx.formatting import did_you_mean
 from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
 from mtx.storage.streams import progress
 
@@ -107,7 +108,8 @@ def back_translate(
 def _require_file(path: Path, setting: str = "") -> None:
     if not path.is_file():
         raise UsageError(
-            f"{setting}{path}: no such file, or a pipe", "a file with one sentence a line, which is read several times"
+            f"{setting}{path}: no such file, or a pipe{did_you_mean(path)}",
+            "a file with one sentence a line, which is read several times",
         )
 
 
@@ -125,7 +127,10 @@ def distil(
 
     It compares quality, speed and size of both. Running the same command again resumes an interrupted one.
     """
-    values = {"device": options["device"]} | dict(setting.partition("=")[::2] for setting in settings or [])
+    from mtx.config.settings import is_override
+
+    teacher, *settings = sorted([teacher, *(settings or [])], key=is_override)
+    values = {"device": options["device"]} | dict(setting.partition("=")[::2] for setting in settings)
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
     text, others = (
         [f"{key}={value}" for key, value in values.items() if key.startswith("data.") == is_text]

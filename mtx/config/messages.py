@@ -8,24 +8,30 @@ from pydantic import ValidationError
 
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
 
-# What people who come from other toolkits type, after the keys of mtx. max_tokens of fairseq is the size of a batch.
+# What people who come from other toolkits type, after the keys of mtx, and the names of options and arguments that
+# mean the same. max_tokens of fairseq is the size of a batch.
 _NAMES = """
-run_dir: output output_dir out_dir save_dir model_dir checkpoint_dir exp_dir log_dir
+run_dir output: output output_dir out_dir save_dir exp_dir log_dir out outfile out_file output_file output_path pred
+run_dir model teacher models: model_dir checkpoint_dir model_path model_name model_name_or_path checkpoint ckpt m
+settings: config config_file cfg recipe c
+settings file src mono systems: input input_file infile in_file i text
 seed: random_seed rng_seed manual_seed
 device: gpu cuda use_cuda use_gpu accelerator
-precision: fp16 bf16 fp32 amp mixed_precision half dtype
-data.src: source source_lang source_language src_lang
-data.tgt: target trg target_lang target_language tgt_lang trg_lang
+precision: fp16 bf16 fp32 int8 amp mixed_precision half dtype compute_type quantization
+data.src src file: source src src_file
+data.src from_: source_lang source_language src_lang
+data.tgt tgt to: target trg tgt target_lang target_language tgt_lang trg_lang
 data.src data.tgt: lang langs language languages lang_pair language_pair direction
 data.directions: lang_pairs language_pairs pairs
 data.dir: data_dir data_path
 data.train: train_data train_file train_set training_data corpus
 data.valid: dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data
 data.test: test_data test_set test_file
-data.max_tokens training.batch_tokens: max_tokens
-data.max_tokens: max_len max_length max_seq_len max_seq_length max_sent_length block_size max_positions
+data.max_tokens training.batch_tokens batch_tokens: max_tokens
+data.max_tokens max_length: max_len max_length max_seq_len max_seq_length max_sent_length block_size max_positions
 tokenizer.vocab_size: bpe bpe_size bpe_merges num_merges vocab vocabulary vocabulary_size src_vocab_size
 model.preset: size model_size
+model.architecture model.preset: arch model_type
 model.num_encoder_layers model.num_decoder_layers: layers num_layers n_layers depth
 model.d_model: hidden hidden_size hidden_dim dim emb emb_dim emb_size embed_dim embedding_dim embedding_size n_embd
 model.d_ff: ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size
@@ -36,7 +42,7 @@ training.init_from: pretrained pretrained_model finetune fine_tune load_from tra
 training.max_epochs: epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs
 training.max_steps: steps num_steps train_steps total_steps updates max_update max_updates iterations
 training.time_limit: max_time time max_hours timeout
-training.batch_tokens: batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch
+training.batch_tokens batch_tokens: batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch
 training.learning_rate: lr peak_lr max_lr base_lr
 training.warmup_steps: warmup warmup_updates num_warmup_steps lr_warmup
 training.clip_norm: clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm
@@ -44,8 +50,12 @@ training.validate_every: eval_every valid_every eval_steps valid_steps eval_inte
 training.checkpoint_every: save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq
 training.average_last: average averaging avg_checkpoints average_checkpoints checkpoint_averaging
 training.patience: early_stop early_stopping early_stopping_patience
-decoding.beam_size: beam beams num_beams beam_width
-decoding.length_penalty: lenpen len_penalty alpha
+decoding.beam_size beam_size: beam beams num_beams beam_width
+decoding.length_penalty length_penalty: lenpen len_penalty alpha
+n_best: nbest num_return_sequences num_hypotheses
+threads: num_threads n_threads cpu_threads
+ref: reference references
+hyp: hypothesis hypotheses sys predictions
 """
 KEYS_FOR = {name: keys.split() for keys, names in re.findall("(.+): (.+)", _NAMES) for name in names.split()}
 
@@ -84,12 +94,17 @@ def nearest(name: str, names: Iterable[str], similarity: float = _SIMILAR) -> st
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     """The keys among `names` that an unknown key may mean: the name in other programs, else the nearest spelling.
 
-    Sections are ignored, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
+    That is one with the same letters, or a similar one of the same section, or of any: `training.lr` is read as `lr`.
     """
-    if keys := [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]:
+    last = _without_section(name)
+    if keys := [key for key in KEYS_FOR.get(last, []) if key in names]:
         return keys
-    last = nearest(_last(name), map(_last, names), _NEAR)
-    same = nearest(name, [key for key in names if _last(key) == last], 0)
+    alike = [key for key in names if sorted(_last(key)) == sorted(last)]
+    if not alike:
+        of_section = [_last(key) for key in names if key.startswith(f"{name.rpartition('.')[0]}.")]
+        closest = nearest(last, of_section) or nearest(last, map(_last, names), _NEAR)
+        alike = [key for key in names if _last(key) == closest]
+    same = nearest(name, alike, 0)
     return [same] if same else []
 
 

@@ -30,7 +30,7 @@ from mtx.config.schema import (
     write_list,
 )
 from mtx.errors import UsageError
-from mtx.formatting import mtx_command
+from mtx.formatting import did_you_mean, mtx_command
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
@@ -52,6 +52,16 @@ def is_override(argument: str) -> bool:
     """Whether a command-line argument is `key=value` and not the name of a file."""
     match = _OVERRIDE.fullmatch(argument)
     return match is not None and (match[1] in key_names() or not exists(argument))
+
+
+def is_name(argument: str) -> bool:
+    """Whether a command-line argument is a recipe, or a file or folder that is there."""
+    return argument in recipe_names() or (exists(argument) and not is_override(argument))
+
+
+def in_order(arguments: list[str]) -> list[str]:
+    """Command-line arguments with names before settings, wherever they were typed."""
+    return sorted(arguments, key=lambda argument: not is_name(argument))
 
 
 def resolve(name: str | None, overrides: list[str]) -> Resolved:
@@ -140,7 +150,7 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
 
     if not (exists(path) and path.is_file()):  # reading a pipe would block
         help = "mtx status lists the runs, mtx config the recipes; a model directory is for training.init_from=DIR"
-        raise UsageError(f"{path}: no such text, configuration or run directory", help)
+        raise UsageError(f"{path}: no such text, configuration or run directory{did_you_mean(path)}", help)
     try:
         if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
@@ -236,7 +246,8 @@ def find_config(name: str) -> Path:
         help = mtx_command("train", "own-text", f"data.train={write_list([name])}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
-    suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
+    suggestion = f", did you mean {recipe}?" if recipe else did_you_mean(path)
+    suggestion = suggestion or about_unknown(name, [*Config.model_fields, *key_names()])
     kind = "recipe" if recipe or "." not in name else "recipe, setting or file"
     help = "mtx config lists the recipes, and mtx config training the settings of that section"
     raise UsageError(f"no {kind} named {name!r}{suggestion}", help)
@@ -245,8 +256,8 @@ def find_config(name: str) -> Path:
 def _split_override(argument: str) -> tuple[str, str]:
     match = _OVERRIDE.fullmatch(argument)
     if match is None:
-        help = "settings follow CONFIG and are written key=value, without spaces; quote a value with spaces"
-        raise UsageError(f"{argument!r} is not a setting", help)
+        help = "settings are written key=value, without spaces; quote a value with spaces"
+        raise UsageError(f"{argument!r} is not a setting{did_you_mean(Path(argument))}", help)
     return match[1], match[2]
 
 

@@ -39,7 +39,7 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import counted
+from mtx.formatting import counted, did_you_mean
 from mtx.storage import durable
 from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
@@ -302,7 +302,7 @@ def _find_named(data: DataConfig, name: str, key: str, languages: Languages, col
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        return missing
+        return missing + did_you_mean(Path(data.dir or ".", name))
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         raise no_pairs(*(sides[:2] if path in sides else [path]))
@@ -550,7 +550,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     """
     for name in names:
         if FILE_ENDING.search(name) and not exists(name):
-            raise UsageError(f"{name}: no such file")
+            raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
     values = dict(override.partition("=")[::2] for override in overrides)
     languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
     kinds = {holds_pairs(name, languages) for name in names}

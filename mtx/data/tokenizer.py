@@ -38,6 +38,7 @@ from mtx.data.sentencepiece_models import (
 )
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.formatting import did_you_mean
 from mtx.storage.durable import Json, read_json, write_bytes, write_json
 from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import TOKENIZER_JSON
@@ -264,7 +265,7 @@ def given_models(config: TokenizerConfig) -> list[Path]:
     """The files of `tokenizer.model` with links resolved; raises UsageError if one is missing."""
     for name in config.model:
         if not Path(name).is_file():
-            raise UsageError(f"tokenizer.model {name}: no such file")
+            raise UsageError(f"tokenizer.model {name}: no such file{did_you_mean(Path(name))}")
     return [Path(name).resolve() for name in config.model]
 
 

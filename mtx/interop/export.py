@@ -26,7 +26,7 @@ from mtx.decoding.load import check_is_transformer
 from mtx.decoding.options import EXTRA_LENGTH, Lines
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
-from mtx.formatting import install_command
+from mtx.formatting import did_you_mean, install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
 from mtx.interop.cards import Comparison, export_card
 from mtx.interop.fairseq_models import export_fairseq
@@ -96,7 +96,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     if precision not in precisions:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
     if not model.is_dir():
-        raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
+        similar = did_you_mean(model)
+        raise UsageError(f"{model}: no such model directory or run directory{similar}", "mtx status lists your runs")
     root = find_model(model)
     run = find_run(model)
     original = (run or model).resolve()

@@ -5,6 +5,7 @@ Each question has one function; none needs torch. `run_directory` opens and lock
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtx.errors import DamagedFileError, UsageError
-from mtx.formatting import mtx_command, shell_command
+from mtx.formatting import did_you_mean, mtx_command, shell_command
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 
@@ -104,6 +105,12 @@ def is_run(root: Path) -> bool:
     return RunLayout(root).config.is_file()
 
 
+def is_model(argument: str) -> bool:
+    """Whether an argument of a command names a run or a model directory, or an ensemble A+B with one."""
+    folders = map(Path, filter(os.path.isdir, argument.split("+")))
+    return any(is_run(folder) or (folder / MODEL_CONFIG).is_file() for folder in folders)
+
+
 def require_run(root: Path) -> RunLayout:
     """The paths inside a run directory.
 
@@ -111,7 +118,7 @@ def require_run(root: Path) -> RunLayout:
         UsageError: if `root` is not a run directory.
     """
     if not is_run(root):
-        raise UsageError(f"{root}: not a run directory")
+        raise UsageError(f"{root}: not a run directory{did_you_mean(root)}")
     return RunLayout(root)
 
 
@@ -239,7 +246,7 @@ def require_models(model: str | Path) -> list[Path]:
     paths = [durable.find_directory(Path(name or "+")) for name in names]
     if missing := next((path for path in paths if not path.is_dir()), None):
         raise UsageError(
-            f"{missing}: no such model directory or run directory",
+            f"{missing}: no such model directory or run directory{did_you_mean(missing)}",
             "mtx status lists your runs; the model comes before the text",
         )
     return paths

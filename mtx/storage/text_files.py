@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from mtx.errors import DataError, UsageError
-from mtx.formatting import counted, shell_command
+from mtx.formatting import counted, did_you_mean, shell_command
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +296,9 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     try:
         file: Any = path.open("rb", BEGINNING_BYTES)
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read it: {error.strerror}"
+        reason = f"cannot read it: {error.strerror}"
+        if isinstance(error, FileNotFoundError):
+            reason = f"no such file{did_you_mean(path)}"
         raise UsageError(f"{path}: {reason}") from None
     with errors_named(path):
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file

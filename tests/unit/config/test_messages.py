@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
-from mtx.config.messages import KEYS_FOR, NOT_THERE
+from mtx import cli
+from mtx.config.messages import KEYS_FOR, NOT_THERE, keys_meant
 from mtx.config.schema import key_names
 from mtx.config.settings import load
 from mtx.errors import UsageError
@@ -116,9 +118,64 @@ def test_keys_of_a_section_do_not_resemble_each_other_by_the_name_of_the_section
 
 def test_the_other_names_belong_to_keys_and_are_none_themselves() -> None:
     keys = key_names()
-    assert {key for keys_of_name in KEYS_FOR.values() for key in keys_of_name} <= {*keys}
-    assert {*KEYS_FOR, *NOT_THERE} & {key.rpartition(".")[2] for key in keys} == {"max_tokens"}  # means two keys
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    parameters = {parameter.name for command in commands.values() for parameter in command.params}
+    assert {key for keys_of_name in KEYS_FOR.values() for key in keys_of_name} <= {*keys} | parameters
+    names_of_keys = {*KEYS_FOR, *NOT_THERE} & {key.rpartition(".")[2] for key in keys}
+    assert names_of_keys == {"max_tokens", "src", "tgt"}  # it means two keys; they mean options too
+    assert all(keys_meant(name, keys) == [f"data.{name}"] for name in ("src", "tgt"))
     assert not {*KEYS_FOR} & {*NOT_THERE}
+
+
+def misspelled(word: str) -> set[str]:
+    """A word with one letter missing or doubled, or two swapped."""
+    halves = [(word[:at], word[at:]) for at in range(len(word))]
+    missing = {before + after[1:] for before, after in halves}
+    doubled = {before + after[0] + after for before, after in halves}
+    swapped = {before + after[1] + after[0] + after[2:] for before, after in halves[:-1]}
+    return (missing | doubled | swapped) - {word, ""}
+
+
+def test_a_misspelled_key_of_a_section_is_found_in_it() -> None:
+    keys = [*key_names()]
+    wrong = dict[str, list[str]]()
+    for key in keys:
+        section, dot, last = key.rpartition(".")
+        for word in misspelled(last):
+            name = section + dot + word
+            if name not in keys and (meant := keys_meant(name, keys)) != [key]:
+                wrong[name] = meant
+    assert wrong == {
+        "size": ["model.preset"],  # of other programs
+        "data.direction": ["data.src", "data.tgt"],
+        "model.num_ecoder_layers": ["model.num_encoder_layers"],  # or of the decoder
+    }
+
+
+def test_a_misspelled_key_is_found_without_its_section_if_no_other_is_called_so() -> None:
+    keys = [*key_names()]
+    lasts = [key.rpartition(".")[2] for key in keys]
+    known = {"size", "direction", "num_ecoder_layers"}
+    for key, last in zip(keys, lasts, strict=True):
+        for word in misspelled(last) - {*lasts} - known if lasts.count(last) == 1 else ():
+            meant = keys_meant(word, keys)
+            assert meant == [key] or len(last) == 3, word  # two letters of three are little
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("data.scr=en", "data.src"),
+        ("data.gtt=de", "data.tgt"),
+        ("model.ite=true", "model.tie"),
+        ("model.scor=true", "model.score"),
+        ("data.batch_tokens=9", "training.batch_tokens"),
+        ("training.drpout=0", "model.dropout"),
+        ("data.SRC=en", "data.src"),
+    ],
+)
+def test_the_section_that_was_typed_counts_before_similarity(override: str, meant: str) -> None:
+    assert problems(None, override) == f"{override.partition('=')[0]}: unknown key, did you mean {meant}?"
 
 
 def test_one_error_reports_all_problems() -> None:
