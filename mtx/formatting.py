@@ -65,7 +65,7 @@ def did_you_mean(path: Path) -> str:
     names = list[str]()
     with contextlib.suppress(OSError, ValueError):
         names = [entry.name for entry in itertools.islice(os.scandir(path.parent), 1000)]
-    least = 0.6 if len(path.name) > 2 else 0.5  # one letter of two
+    least = 0.75 if len(path.name) > 2 else 0.5  # one letter of two
     similar = difflib.get_close_matches(path.name, names, 1, least)
     return f", did you mean {path.with_name(similar[0])}?" if similar else ""
 
