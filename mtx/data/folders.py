@@ -85,10 +85,10 @@ def find_sides(name: Path, languages: Iterable[str]) -> list[tuple[Path, Path]]:
 
 
 def pair_sides(paths: Iterable[Path], languages: Iterable[str]) -> list[tuple[Path, Path]]:
-    """All pairs of files of one NAME whose endings are two languages, the English file first.
+    """All pairs of files NAME.LANG of one NAME in two languages, the English file first.
 
-    These are common languages and the `languages`. Unless both of these are known, another file beside a single one is
-    in a language, too, if ISO 639 has its ending, its lines are equally many, and it is not of another kind.
+    Endings are those of common languages and of `languages`. If only one file of a NAME has such an ending, and not
+    both `languages` are known, every other file is in a language for which `_is_other_side` is true.
     """
     codes = {*map(code_of, languages)}
     texts, pairs = defaultdict[str, dict[str, Path]](dict), list[tuple[Path, Path]]()
@@ -105,7 +105,10 @@ def pair_sides(paths: Iterable[Path], languages: Iterable[str]) -> list[tuple[Pa
 
 
 def _is_other_side(path: Path, side: Path) -> bool:
-    """Whether a file is the translation of another, in a language that mtx does not know; logs that it is."""
+    """Whether a file is the other side of a text, in a language that mtx does not know, and logs it.
+
+    ISO 639 must have its ending, its lines must be equally many, and it must not be of another kind.
+    """
     ending = ending_of(path)
     if not is_code(ending) or _OTHER_ENDING.fullmatch(ending):
         return False

@@ -592,7 +592,7 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
     if len(explicit) == 2 or is_given or not data.train:
         return []
     src, tgt = named_sides(names, data.languages) or data.languages
-    [corpus, *_] = _find_directions(data.model_copy(update={"src": src, "tgt": tgt}), "train", data.train[0])
+    corpus = find_corpora(data.model_copy(update={"src": src, "tgt": tgt, "valid": None, "test": ()})).train[0]
     if corpus.is_folder:
         place, pair, origin = corpus.name, [*corpus.languages], "most of its text"
     elif len(corpus.files) == 1:

@@ -240,11 +240,10 @@ def test_other_commands(refused: Refused, here: Path) -> None:
         2, ["pairs: cannot tell its two languages", "mtx train ./pairs data.src=CODE data.tgt=CODE"], "train", "pairs"
     )
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: expected sentence pairs, got single sentences", "name two files"], "train", "pairs")
+    refused(2, ["pairs: expected sentence pairs, got single sentences", "name both of two files"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):
         (here / name).write_text("one side\n")
-    help = "paste -d '|' ./a.en /dev/null /dev/null ./a.de > pairs.txt"
-    refused(2, ["a.en: expected sentence pairs", help], "train", "a.en", "a.de")
+    refused(2, ["a.en and a.en are in one language, en"], "train", "a.en", "a.en")
     refused(
         2,
         ["a.en: expected sentence pairs", "/dev/null ./b.txt > pairs.txt", "mtx train pairs.txt"],
@@ -253,6 +252,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
         "b.txt",
     )
     (here / "a.en").write_text("one\tside\n")
+    help = "paste -d '|' ./a.en /dev/null /dev/null ./a.de > pairs.txt"
     refused(2, ["a.en: expected sentence pairs", help], "train", "data.train=a.en,a.de")
     refused(2, ["b.txt: expected sentence pairs", "./b.txt /dev/null /dev/null ./OTHER"], "train", "data.train=b.txt")
     for name in ("pairs", "a.en", "a.de", "b.txt"):

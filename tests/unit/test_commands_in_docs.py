@@ -11,6 +11,8 @@ from mtx import cli
 from mtx.commands.help import EXAMPLES
 from mtx.config import settings
 from mtx.config.schema import key_names
+from mtx.data.folders import ending_of
+from mtx.data.languages import is_code
 from mtx.data.readers import FILE_ENDING
 
 pytestmark = pytest.mark.extended
@@ -63,7 +65,8 @@ def test_a_command_is_understood(line: str) -> None:
         keys = [*key_names(), *(["data.mono"] if words[0] == "distil" else [])]
         assert settings.is_override(setting) and setting.partition("=")[0] in keys, setting
     for name in (word for word in given if "=" not in word and "/" not in word):
-        assert name in settings.recipe_names() or FILE_ENDING.search(name) or name.endswith(".yaml"), name
+        is_text = FILE_ENDING.search(name) or is_code(ending_of(Path(name)))
+        assert name in settings.recipe_names() or is_text or name.endswith(".yaml"), name
     if words[0] in ("train", "prepare") and given and given[0] in settings.recipe_names():
         settings.resolve(given[0], [word for word in given[1:] if "$" not in word])
 
