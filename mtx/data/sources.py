@@ -302,7 +302,7 @@ def _find_named(data: DataConfig, name: str, key: str, languages: Languages, col
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        return missing + did_you_mean(Path(data.dir or ".", name))
+        return missing + did_you_mean(candidates[0]) if FILE_ENDING.search(name) else missing
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         raise no_pairs(*(sides[:2] if path in sides else [path]))

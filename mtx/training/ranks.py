@@ -126,7 +126,11 @@ def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: 
 def handled_signals() -> list[int]:
     """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
     numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
-    return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    return [
+        number
+        for number in numbers
+        if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) != signal.SIG_IGN
+    ]
 
 
 @dataclass

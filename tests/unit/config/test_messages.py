@@ -169,8 +169,7 @@ def test_a_misspelled_key_is_found_without_its_section_if_no_other_is_called_so(
         ("data.gtt=de", "data.tgt"),
         ("model.ite=true", "model.tie"),
         ("model.scor=true", "model.score"),
-        ("data.batch_tokens=9", "training.batch_tokens"),
-        ("training.drpout=0", "model.dropout"),
+        ("training.beam_size=2", "decoding.beam_size"),
         ("data.SRC=en", "data.src"),
     ],
 )
