@@ -12,13 +12,13 @@ from functools import cache
 from itertools import combinations, islice
 from pathlib import Path
 
-from mtx.data.language_detection import languages_of
+from mtx.data.language_detection import CODE, languages_of
 from mtx.data.languages import Languages, code_of
-from mtx.data.readers import FILE_ENDING, no_pairs, reader_of
+from mtx.data.readers import FILE_ENDING, READERS, no_pairs, reader_of
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import kind_of_file, read_lines
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ Directions = Counter[Languages]  # and their numbers of pairs; a language that n
 # Serbo-Croatian and Polish. Most programs have three such lines in ten, and news in 128 languages at most one in eight.
 _PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "sh", "so", "st", "sv", "ts"])
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
+
+EXPECTED = f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
 
 
 def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
@@ -39,6 +41,9 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
 
     Args:
         languages: those of files of lines, in addition to common ones.
+
+    Raises:
+        UsageError: if there are no texts, for a reason that `_explain` finds.
     """
     texts, others = dict[Text, Directions](), list[Path]()
     sides = defaultdict[str, dict[str, Path]](dict)
@@ -70,12 +75,39 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
                 )
         if len(texts) == before:
             others += files.values()
-    if others:
+    if not texts:
+        _explain(folder, others)
+    elif others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
-        if not texts:
-            problem = no_pairs(*others[:2])
-            log.warning("skipping %s\n  help: %s", problem, problem.help)
     return texts
+
+
+def _explain(folder: Path, others: list[Path]) -> None:
+    """Warn why the files of a folder are no text.
+
+    Raises:
+        UsageError: if they are pictures and the like, or may be text in a language that mtx does not know.
+    """
+    shown = f"{counted(len(others), 'other file')}, such as {others[0].name}" if others else "it is empty"
+    files = list(filter(_is_text, others))
+    if not files:
+        raise UsageError(f"{folder}: no file of text ({shown})", EXPECTED)
+    endings = filter(CODE.fullmatch, {ending_of(path) for path in files if not kind_of_file(path)})
+    languages = sorted(endings, key=lambda ending: (language_of_column(ending) is None, ending))
+    if len(languages) > 1 and not language_of_column(languages[1]):
+        problem = f"the languages of .{', .'.join(languages)} are not all known"
+        help = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
+        raise UsageError(f"{folder}: {problem}", help)
+    log_once(f"{folder}: {shown} skipped")
+    refused = no_pairs(*files[:2])
+    log.warning("skipping %s\n  help: %s", refused, refused.help)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file is text of any kind; False for pictures and the like."""
+    with suppress(UsageError):
+        return bool(kind_of_file(path)) or "\0" not in next(read_lines(path), "")
+    return False
 
 
 def ending_of(path: Path) -> str:
