@@ -171,7 +171,9 @@ def test_columns_and_a_table_in_the_wrong_order_are_those_of_the_file(
     write(tmp_path / "wide.en-de.tsv", "".join(f"{de}\t1\t{en}\n" for de, en in rows))
     caplog.set_level("INFO")
     for name, columns in (("of", ()), ("wide", ("3", "1"))):
-        for corpus in find(tmp_path, "en-de,de-en", f"{name}.{{src}}-{{tgt}}.tsv", columns=columns).train:
+        corpora = find(tmp_path, "en-de,de-en", f"{name}.{{src}}-{{tgt}}.tsv", columns=columns).train
+        assert len(corpora) == 2
+        for corpus in corpora:
             [block] = corpus.blocks()
             assert (block.tgt[0], block.src[0]) == (rows[0] if corpus.languages[0] == "en" else rows[0][::-1])
     assert [record.getMessage() for record in caplog.records if "second text" in record.getMessage()] == [
@@ -290,6 +292,15 @@ def test_a_table_without_a_header_says_how_to_name_its_languages(name: str, text
     ) as error:
         find(tmp_path, "en-de,de-en", name)
     assert "by a first line such as en TAB de" in error.value.help and "NAME.{src}-{tgt}.tsv" in error.value.help
+
+
+def test_a_direction_without_any_text_is_named_before_cleaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(10))
+    write(tmp_path / "more.tsv", "en\tfr\na dog\tun chien\n")
+    monkeypatch.setattr(module, "_clean", None)  # it would take minutes
+    with pytest.raises(DataError, match="^data.directions: no training text is en-it or it-de$") as error:
+        run(tmp_path, "fr-en,en-it,en-de,it-de", train=("train", "more.tsv"))
+    assert error.value.help == "data.directions=fr-en,en-de"
 
 
 def test_a_missing_text_of_several_directions_is_not_about_languages(tmp_path: Path) -> None:
