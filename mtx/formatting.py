@@ -66,8 +66,11 @@ def did_you_mean(path: Path) -> str:
     with contextlib.suppress(OSError, ValueError):
         names = [entry.name for entry in itertools.islice(os.scandir(path.parent), 1000)]
     least = 0.75 if len(path.name) > 2 else 0.5  # one letter of two
-    similar = difflib.get_close_matches(path.name, names, 1, least)
-    return f", did you mean {path.with_name(similar[0])}?" if similar else ""
+    similar = difflib.get_close_matches(path.name, names, 3, least)
+    if not similar:
+        return ""
+    likeliest = max(similar, key=lambda name: len(os.path.commonprefix([name, path.name])))
+    return f", did you mean {path.with_name(likeliest)}?"
 
 
 def file_name(path: str) -> str:

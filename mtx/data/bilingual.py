@@ -49,11 +49,13 @@ class Unit:
 
     Attributes:
         src_language: the source language, if the file names it separately, or its format implies it.
+        problem: what its elements lack, if it has no pair; empty if it is only not translated.
     """
 
     line: int
     variants: list[Variant]
     src_language: str = field(default=UNKNOWN, compare=False)
+    problem: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class BilingualReader:
         """See `Reader`. Raises DataError also if no unit has both languages."""
         present = Counter[str]()
         has_pairs = False
+        problem = ""
         units = iter(self.units(path))
         while block := list(itertools.islice(units, BLOCK_PAIRS)):
             rows = list[tuple[int, str, str, int]]()
@@ -84,10 +87,15 @@ class BilingualReader:
                     rows.append((unit.line, src_text, tgt_text, max(one.date, other.date, 1)))
                 if not (src and tgt):
                     texts = ["".join(variant.text for variant in side[:1]) for side in (src, tgt)]
-                    left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])).count += 1
+                    problem = problem or unit.problem
+                    left_out.setdefault(
+                        unit.problem or NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])
+                    ).count += 1
             has_pairs |= bool(rows)
             lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
+        if problem and not has_pairs:
+            raise DataError(f"{path}: {problem}")
         if not present:
             raise DataError(f"{path}: no units")
         if not has_pairs:

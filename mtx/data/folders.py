@@ -16,9 +16,9 @@ from itertools import combinations, islice
 from pathlib import Path
 
 from mtx.data.bilingual import match_rank
-from mtx.data.language_detection import languages_of
+from mtx.data.language_detection import CODE, languages_of
 from mtx.data.languages import Languages, code_of, is_code
-from mtx.data.readers import FILE_ENDING, no_pairs, reader_of
+from mtx.data.readers import FILE_ENDING, READERS, no_pairs, reader_of
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
@@ -35,6 +35,8 @@ _PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "s
 _OTHER_ENDING = re.compile("bak|cfg|err|ids|log|lst|map|new|num|old|pos|raw|seg|tag|tmp|txt", re.IGNORECASE)
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
+EXPECTED = f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
+
 
 def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
@@ -45,6 +47,9 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
 
     Args:
         languages: those of files of lines, in addition to common ones.
+
+    Raises:
+        UsageError: if there are no texts, for a reason that `_explain` finds.
     """
     texts, others = dict[Text, Directions](), list[Path]()
     for path in sorted(folder.rglob("*")):
@@ -70,11 +75,10 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
         elif num_src and num_tgt:
             log_once(f"skipping {src}: it has {num_src:,} lines, {tgt} has {num_tgt:,}", logging.WARNING)
     others = [path for path in others if path not in sides]
-    if others:
+    if not texts:
+        _explain(folder, others)
+    elif others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
-        if not texts:
-            problem = no_pairs(*others[:2])
-            log.warning("skipping %s\n  help: %s", problem, problem.help)
     return texts
 
 
@@ -117,6 +121,34 @@ def _is_other_side(path: Path, side: Path) -> bool:
     refusal = shell_command("mv", path, Path(f"{path}.txt"))
     log_once(f"{path}: taken for text in the language {ending!r}; if it is not: {refusal}")
     return True
+
+
+def _explain(folder: Path, others: list[Path]) -> None:
+    """Warn why the files of a folder are no text.
+
+    Raises:
+        UsageError: if they are pictures and the like, or may be text in a language that mtx does not know.
+    """
+    shown = f"{counted(len(others), 'other file')}, such as {others[0].name}" if others else "it is empty"
+    files = list(filter(_is_text, others))
+    if not files:
+        raise UsageError(f"{folder}: no file of text ({shown})", EXPECTED)
+    endings = filter(CODE.fullmatch, {ending_of(path) for path in files if not kind_of_file(path)})
+    languages = sorted(endings, key=lambda ending: (language_of_column(ending) is None, ending))
+    if len(languages) > 1 and not language_of_column(languages[1]):
+        problem = f"the languages of .{', .'.join(languages)} are not all known"
+        help = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
+        raise UsageError(f"{folder}: {problem}", help)
+    log_once(f"{folder}: {shown} skipped")
+    refused = no_pairs(*files[:2])
+    log.warning("skipping %s\n  help: %s", refused, refused.help)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file is text of any kind; False for pictures and the like."""
+    with suppress(UsageError):
+        return bool(kind_of_file(path)) or "\0" not in next(read_lines(path), "")
+    return False
 
 
 def ending_of(path: Path) -> str:

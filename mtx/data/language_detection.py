@@ -46,6 +46,8 @@ _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 # Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
 _IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
+# Perhaps of a language that mtx does not know
+CODE = re.compile(r"(?!(?:id|no|src|tgt|trg|txt)$)[a-z]{2,3}(?:[-_]\w{2,8})?")
 _TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
@@ -194,6 +196,8 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
             return src, tgt, origin
     if isinstance(reader_of(path), TableReader):
         deque(read_lines(path, "strict"), 0)  # text in another encoding is not clear: the error names that
+    elif not any(languages):
+        deque(reader_of(path)(path, PLAIN_NAMES, columns), 0)  # if its units have no text, the error names that
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
     named = map(language_of_column, _IN_NAME.findall(path.name))
     rest = chain((name for name in named if name and name not in languages), repeat("CODE"))
@@ -226,6 +230,8 @@ def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     named = {language: name for name in names if (language := language_of_column(name))}
     if len(named) > 2:
         named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+    if len(named) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(CODE.fullmatch, names)):
+        return [*map(code_of, names)], "its header"  # keys are names, so that one of them may be an unknown language
     if len(named) >= 2:
         return [*named], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
@@ -250,14 +256,19 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:
-    """The possible column names of a table: its first row, the keys of its first object, or its columns."""
+    """The possible column names of a table: its first row, the keys of its first object, or its columns.
+
+    In a dataset of the hub they are inside of `translation`.
+    """
     if reader is read_parquet:
         with open_parquet(path) as file:
-            return list(file.schema.names)  # also those inside of `translation`
+            inside = [column.name for column in file.schema if column.path.startswith("translation.")]
+            return inside or list(file.schema.names)
     lines = read_lines(path)
     if isinstance(reader, TableReader):
         return next(reader.rows(path, lines), [])
     with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader reports the problem
         row = json.loads(next(lines, "{}"))
-        return [*row, *row.get("translation", ())]
+        inside = row.get("translation")
+        return [*inside] if isinstance(inside, dict) else [*row]
     return []

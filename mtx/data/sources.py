@@ -19,10 +19,10 @@ from pathlib import Path
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
+from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
+from mtx.data.readers import FILE_ENDING, find_reader, no_pairs
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -215,12 +215,10 @@ def _find_directions(
     if not found:
         if isinstance(problem, UsageError):  # such as a file that is missing or empty
             raise problem
-        src, tgt = data.language_pairs[0]
         raise UsageError(
             str(problem),
-            f"name its languages: by a first line such as {src} TAB {tgt}, by its units, by {{src}} and {{tgt}} in its "
-            f"name, such as 'NAME.{{src}}-{{tgt}}.tsv' for NAME.{src}-{tgt}.tsv, or as {{name: NAME, src: {src}, "
-            f"tgt: {tgt}}} in a recipe",
+            "name its languages: by a first line such as en TAB de, by its units, by {src} and {tgt} in its name "
+            "('NAME.{src}-{tgt}.tsv'), or in a recipe as {name: NAME, src: en, tgt: de}",
         )
     num_files = len({file for corpus in found for file in corpus.files})
     return [
@@ -234,49 +232,36 @@ class _MissingTextError(UsageError):
 
 
 def _opposite(corpus: Corpus) -> Corpus:
-    return replace(corpus, blocks=lambda: map(_exchange, corpus.blocks()), languages=corpus.languages[::-1])
+    """The corpus in its opposite direction."""
 
+    def blocks() -> Iterator[PairBlock]:
+        return (replace(block, src=block.tgt, tgt=block.src) for block in corpus.blocks())
 
-def _exchange(block: PairBlock) -> PairBlock:
-    return replace(block, src=block.tgt, tgt=block.src)
+    return replace(corpus, blocks=blocks, languages=corpus.languages[::-1])
 
 
 def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
-    If only a text of their opposite direction has this name, by `{src}` and `{tgt}`, it is that text in its direction.
+    Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
+    With `{src}` and `{tgt}` in its name, it may be a file or folder that is named, and read, in the opposite direction.
 
     Raises:
         UsageError: if there is no such file, or it is not text.
     """
-    pairs, missing = [languages], list[str]()
+    names = {name.replace("{src}", languages[0]).replace("{tgt}", languages[1]): languages}
     if "{src}" in name and "{tgt}" in name:
-        pairs.append(languages[::-1])
-    for src, tgt in pairs:
-        found = _find_named(data, name.replace("{src}", src).replace("{tgt}", tgt), key, (src, tgt), columns)
-        if isinstance(found, Corpus):
-            return found
-        missing.append(found)
-    help = (
-        "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
-        "with data.dir, data.src and data.tgt"
-    )
-    if key != "train":
-        default = "null" if key == "valid" else HELD_OUT_TEST
-        help = f"data.{key}={default} holds out a part of the training text; {help}"
-    raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {' and no '.join(missing)}", help)
-
-
-def _find_named(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus | str:
-    """The text of a whole name, see `_find`; if there is none, the files that are missing.
-
-    Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
-    """
-    candidates = [Path(folder, name) for folder in (data.dir, ".") if folder]
+        names[name.replace("{src}", languages[1]).replace("{tgt}", languages[0])] = languages[::-1]
+    candidates = {
+        Path(folder, each): pair
+        for each, pair in names.items()
+        for folder in (data.dir, ".")
+        if folder and name  # an empty one is not the current folder
+    }
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
         absent = list[Path]()
-        for stem in (name, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
+        for stem in (*names, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
             if src and src == tgt:
@@ -287,8 +272,7 @@ def _find_named(data: DataConfig, name: str, key: str, languages: Languages, col
                 return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
-        candidates *= bool(name)  # an empty one is not the current folder
-        pairs = find_sides(Path(data.dir or ".", f"{name}.*"), languages)
+        pairs = [pair for stem in names if stem for pair in find_sides(Path(data.dir or ".", f"{stem}.*"), languages)]
         if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
             languages = language_codes(*map(ending_of, pairs[0]))
             if len(pairs) > 1:
@@ -299,16 +283,26 @@ def _find_named(data: DataConfig, name: str, key: str, languages: Languages, col
             case [(src, tgt)]:
                 return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
         if folder := next(filter(_is_dir, candidates), None):
-            return _find_in_folder(data, folder, key, languages)
+            return _find_in_folder(data, folder, key, candidates[folder])
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        return missing + did_you_mean(candidates[0]) if FILE_ENDING.search(name) else missing
+        if FILE_ENDING.search(name):
+            missing += did_you_mean(next(iter(candidates)))
+        help = (
+            "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
+            "with data.dir, data.src and data.tgt"
+        )
+        if key != "train":
+            default = "null" if key == "valid" else HELD_OUT_TEST
+            help = f"data.{key}={default} holds out a part of the training text; {help}"
+        raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         raise no_pairs(*(sides[:2] if path in sides else [path]))
     is_table = not isinstance(reader, BilingualReader)
     if not is_table and columns is data.columns:  # which are those of tables
         columns = ()
+    languages = candidates[path]
     return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
 
 
@@ -346,8 +340,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
             f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
-            f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
-            f"{'; or name the languages: data.src=en data.tgt=de' * bool(texts)}",
+            f"{EXPECTED}{'; or name the languages: data.src=en data.tgt=de' * bool(texts)}",
         )
     files = tuple(chain.from_iterable(part.files for part in parts))
 
@@ -384,7 +377,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                         help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
-            yield _exchange(block) if is_swapped else block
+            yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 
     return replace(corpus, blocks=blocks)
 

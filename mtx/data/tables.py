@@ -173,8 +173,6 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     if rows[1:] and sides == _header_sides(rows[1], languages):
         sides = None
     has_header = sides is not None
-    if columns == languages and not {*columns} & {cell.strip().casefold() for cell in first_row}:
-        raise DataError(f"{path}: no header names its languages; {_list_columns(first_row)}", _COLUMNS_HELP)
     if columns:
         sides = _index(path, first_row, columns[0]), _index(path, first_row, columns[1])
         has_header |= not all(map(str.isdecimal, columns))
@@ -222,7 +220,7 @@ def _index(path: Path, row: list[str], column: str) -> int:
         return int(column) - 1
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
     if len(same) != 1:
-        problem = "several columns are named" if same else "there is no column"
+        problem = "several columns are named" if same else "no header names the column"
         raise DataError(f"{path}: {problem} {column!r}; {_list_columns(row)}", _COLUMNS_HELP)
     return same[0]
 
@@ -359,6 +357,7 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     """
     pairs = (columns,) if columns else (languages, PLAIN_NAMES)
     keys = [name.removeprefix("translation.") for name in names]
+    inside = [key for key in keys if key not in names] or keys
     for forms in (names, keys):
         for src, tgt in pairs:
             if src != tgt and forms.count(src) == forms.count(tgt) == 1:
@@ -367,9 +366,13 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     if sides and not columns:
         return names[sides[0]], names[sides[1]]
     expected = ", or ".join(dict.fromkeys(map(" and ".join, pairs)))
+    help = "give both, with null for no text"
+    if len(names) > 1:
+        help += "; or set data.columns=SRC,TGT to other names"
+    if len(inside) == 2 and languages == PLAIN_NAMES:
+        help += f"; or name the languages: data.src={inside[0]} data.tgt={inside[1]}"
     raise DataError(
-        f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
-        f"give both, with null for no text{'; or set data.columns=SRC,TGT to other names' * (len(names) > 1)}",
+        f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them", help
     )
 
 

@@ -263,7 +263,13 @@ def read_tmx(path: Path) -> Iterator[Unit]:
             for tuv in unit.named("tuv")
         ]
         origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
-        yield Unit(unit.line, variants, origin.first("srclang") if origin else UNKNOWN)
+        problem = "" if variants else "<tu> without <tuv>"
+        for tuv in unit.named("tuv"):
+            if not language_of(tuv):
+                problem = "<tuv> without xml:lang"
+            if not tuv.named("seg"):
+                problem = "<tuv> without <seg>"
+        yield Unit(unit.line, variants, origin.first("srclang") if origin else UNKNOWN, problem)
 
 
 def language_of(tuv: Node) -> str:
@@ -277,8 +283,10 @@ def read_xliff(path: Path) -> Iterator[Unit]:
     Proposals do not count as translations, nor do targets that still hold the source.
     """
     for unit in read_units(path, "XLIFF"):
+        languages = languages_of(unit)
         sides = sides_of(unit)
         if "source" not in sides:
+            yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
         source, target = sides["source"], sides.get("target")
         if target is None or target.attributes.get("state") in UNTRANSLATED:
@@ -286,7 +294,6 @@ def read_xliff(path: Path) -> Iterator[Unit]:
         else:
             src, tgt = _texts_of_marks(sides.get("seg-source", source)), _texts_of_marks(target)
             pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
-        languages = languages_of(unit)
         for pair in pairs:
             named = zip(languages, pair, strict=True)
             yield Unit(unit.line, [Variant(language, text) for language, text in named if text], languages[0])

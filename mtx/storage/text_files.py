@@ -278,10 +278,10 @@ def kind_of_file(path: Path) -> FileKind | None:
 
 
 def require_content(path: Path) -> None:
-    """Raise a UsageError for a file, plain or gzip, that is empty or has only spaces and line ends."""
+    """Raise a UsageError for a file, plain or gzip, that is empty or has only white space."""
     with open_bytes(path) as file, errors_named(path):
         for chunk in iter(partial(file.read, BEGINNING_BYTES), b""):
-            if chunk.removeprefix(b"\xef\xbb\xbf").strip(b" \r\n"):
+            if chunk.removeprefix(b"\xef\xbb\xbf").strip():
                 return
     raise UsageError(f"{path}: the file is empty")
 

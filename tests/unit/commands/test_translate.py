@@ -1,5 +1,6 @@
 """A file that is translated into another one: what is written goes on after a kill, and parts make up the whole."""
 
+import gzip
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -199,6 +200,29 @@ def test_a_line_of_a_pipe_without_an_end_is_refused() -> None:
     with pytest.raises(DataError, match="^/dev/stdin:2: the line has more than 16 MiB$"):
         next(lines)
     assert source.tell() < 2**25, "the rest is not read"
+
+
+@pytest.mark.parametrize("text", [b"", b"\n \n", gzip.compress(b""), gzip.compress(b"\n")])
+def test_an_empty_file_of_a_kind_that_cannot_be_empty_is_called_so(text: bytes, tmp_path: Path) -> None:
+    """Lines, pages, catalogues and subtitles may be empty."""
+    for name in (
+        "a.tsv",
+        "a.csv",
+        "a.jsonl",
+        "a.json",
+        "a.docx",
+        "a.tmx",
+        "a.xliff",
+        "a.parquet",
+        "a.ipynb",
+        "a.tsv.gz",
+    ):
+        (tmp_path / name).write_bytes(text)
+        with pytest.raises(UsageError, match=f"{name}: the file is empty$"):
+            translate.kind_of_document(tmp_path / name)
+    for name in ("a.txt", "a", "a.en", "a.html", "a.md", "a.po", "a.srt"):
+        (tmp_path / name).write_bytes(text)
+        translate.kind_of_document(tmp_path / name)
 
 
 def test_the_text_itself_is_no_output(place: Path) -> None:

@@ -15,6 +15,7 @@ from mtx.data.bilingual import (
     match_rank,
 )
 from mtx.data.tables import PairBlock, PairGroup
+from mtx.data.translation_memories import read_tmx, read_xliff
 from mtx.errors import DataError
 
 FILE = Path("memory")
@@ -102,6 +103,51 @@ def test_a_file_in_other_languages_says_which() -> None:
     assert len(str(error.value)) < 200
     with pytest.raises(DataError, match="memory: no units"):
         blocks(("en", "it"))
+
+
+WITHOUT_SEG = '<tu><tuv xml:lang="en">dog</tuv><tuv xml:lang="de">Hund</tuv></tu>'
+HALF = '<tu><tuv xml:lang="en"><seg>dog</seg></tuv><tuv xml:lang="de">Hund</tuv></tu>'
+UNNAMED = "<tu><tuv><seg>dog</seg></tuv><tuv><seg>Hund</seg></tuv></tu>"
+GOOD = '<tu><tuv xml:lang="en"><seg>cat</seg></tuv><tuv xml:lang="de"><seg>Katze</seg></tuv></tu>'
+
+
+def pairs_of_memory(directory: Path, units: str, columns: tuple[str, ...] = ()) -> list[PairBlock]:
+    (directory / "a.tmx").write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
+    return [*BilingualReader(read_tmx)(directory / "a.tmx", ("en", "de"), columns)]
+
+
+@pytest.mark.parametrize(
+    ("units", "columns", "problem"),
+    [
+        (WITHOUT_SEG * 3, (), "<tuv> without <seg>"),
+        (HALF, (), "<tuv> without <seg>"),
+        ("<tu/>", (), "<tu> without <tuv>"),
+        (UNNAMED, ("en", "de"), "<tuv> without xml:lang"),  # of several directions
+    ],
+)
+def test_units_that_lack_an_element_say_which(
+    units: str, columns: tuple[str, ...], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=f"a.tmx: {problem}$"):
+        pairs_of_memory(tmp_path, units, columns)
+    (block,) = pairs_of_memory(tmp_path, units + GOOD, columns)
+    assert block.src == ["cat"] and {reason: group.count for reason, group in block.left_out.items()} == {
+        problem: units.count("<tu") - units.count("<tuv")
+    }
+
+
+def test_units_that_are_only_not_translated_stay_so(tmp_path: Path) -> None:
+    empty = '<tu><tuv xml:lang="en"><seg>dog</seg></tuv><tuv xml:lang="de"><seg/></tuv></tu>'
+    with pytest.raises(DataError, match=r"no unit is in both en and de; it has en \(1\), de \(1\)$"):
+        pairs_of_memory(tmp_path, empty)
+    assert pairs_of_memory(tmp_path, UNNAMED)[0].tgt == ["Hund"]
+    (tmp_path / "a.xliff").write_text(
+        '<xliff version="1.2"><file source-language="en" target-language="de"><body>'
+        "<trans-unit><target>Hund</target></trans-unit><trans-unit><source>cat</source><target>Katze</target>"
+        "</trans-unit></body></file></xliff>"
+    )
+    (block,) = BilingualReader(read_xliff)(tmp_path / "a.xliff", ("en", "de"))
+    assert block.src == ["cat"] and [*block.left_out] == ["<trans-unit> without <source>"]
 
 
 def test_dates_grow_with_time() -> None:

@@ -33,6 +33,45 @@ def test_what_holds_pairs(name: str, text: str, expected: bool | None, tmp_path:
     assert holds_pairs(str(path)) is expected
 
 
+@pytest.mark.parametrize("text", ["", " \n\n", "\ufeff\n", "\t\n" * 50_000])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a.txt",
+        "a.tsv",
+        "a.csv",
+        "a.json",
+        "a.jsonl",
+        "a.tmx",
+        "a.xliff",
+        "a.po",
+        "a.parquet",
+        "a.md",
+        "a.docx",
+        "a.en",
+    ],
+)
+def test_an_empty_file_is_called_so(name: str, text: str, tmp_path: Path) -> None:
+    data = text.encode()
+    for language in ("en", "de"):
+        (tmp_path / f"demo.{language}").write_text("a\n")
+    for path, content in ((tmp_path / name, data), (tmp_path / f"{name}.gz", gzip.compress(data))):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=f"{path.name}: the file is empty$"):
+            describe([str(path)], [])
+        for key in ("train", "valid", "test"):
+            with pytest.raises(UsageError, match=f"{path.name}: the file is empty$"):
+                languages = ["data.src=en", "data.tgt=de"]
+                resolved = resolve("own-text", [f"data.train={tmp_path}/demo", f"data.{key}={path}", *languages])
+                find_corpora(resolved.config.data)
+
+
+def test_text_after_much_white_space_is_no_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("\n" * 200_000 + "dog\tHund\n")
+    assert holds_pairs(str(tmp_path / "a.tsv")) is True
+
+
 def test_what_is_no_file_holds_no_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("demo").write_text("dog\tHund\n")

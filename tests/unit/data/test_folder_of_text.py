@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,92 @@ def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         train("empty")
     assert "data.src=en data.tgt=de" in error.value.help
     assert pairs(train("empty", "data.src=en", "data.tgt=de")[0]) == [("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({}, "pics: no file of text (it is empty)"),
+        ({".hidden.tsv": b"a\tb\n"}, "pics: no file of text (it is empty)"),
+        (
+            {"a.png": b"\x89PNG\r\n\x1a\n", "b/c.jpg": b"\xff\xd8\xff\xe0"},
+            "no file of text (2 other files, such as a.png)",
+        ),
+        ({"song.mp3": b"ID3\x04\0\0\0\0\x0f\x76"}, "pics: no file of text (1 other file, such as song.mp3)"),
+        (
+            {"a.docx": b"PK\x03\x04" + bytes(9), "b.pdf": b"%PDF-1.7\n"},
+            "no file of text (2 other files, such as a.docx)",
+        ),
+    ],
+)
+def test_a_folder_that_has_no_text_of_any_kind_is_called_so(
+    files: dict[str, bytes],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics/b").mkdir(parents=True)
+    for name, data in files.items():
+        (tmp_path / "pics" / name).write_bytes(data)
+    for directions in ("", "en-de,de-en"):
+        with pytest.raises(UsageError, match=re.escape(problem) + "$") as error:
+            train("pics", *[f"data.directions={directions}"] * bool(directions))
+        assert str(error.value.help).startswith("expected .tsv, .csv") and not caplog.messages
+
+
+def test_pictures_next_to_text_that_is_none_are_not_what_is_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    write(tmp_path / "b.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n")
+    with pytest.raises(UsageError, match="no text in src and tgt"):
+        train(str(tmp_path))
+    assert f"skipping {tmp_path / 'b.srt'}: expected sentence pairs, got subtitles" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("endings", "shown", "languages"),
+    [
+        (["nnh", "bbj", "txt"], ".bbj, .nnh", "data.src=bbj data.tgt=nnh"),
+        (["fur", "lij_Latn"], ".fur, .lij_Latn", "data.src=fur data.tgt=lij_Latn"),
+        (["ach.gz", "luo.gz", "md"], ".ach, .luo", "data.src=ach data.tgt=luo"),
+    ],
+)
+def test_endings_that_are_no_known_language_are_named_with_what_to_type(
+    endings: list[str], shown: str, languages: str, tmp_path: Path
+) -> None:
+    for ending in endings:
+        text = b"a lamp\nthe cat\n"
+        for part in ("train", "dev"):
+            (tmp_path / f"{part}.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with pytest.raises(UsageError, match=re.escape(f"the languages of {shown} are not all known")) as error:
+        train(str(tmp_path))
+    assert error.value.help == f"if they are languages: {languages}"
+    [corpus] = train(str(tmp_path), *languages.split())
+    assert len(pairs(corpus)) == 4
+
+
+@pytest.mark.parametrize("endings", [["fr", "bbj"], ["oto", "spa", "txt"], ["en.gz", "luo.gz", "md"]])
+def test_a_language_that_is_not_known_is_one_beside_one_that_is(
+    endings: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for ending in endings:
+        text = b"a lamp\nthe cat\n"
+        (tmp_path / f"train.{ending}").write_bytes(gzip.compress(text) if ending.endswith("gz") else text)
+    with caplog.at_level("INFO"):
+        [corpus] = train(str(tmp_path))
+    assert len(pairs(corpus)) == 2
+    assert "taken for text in the language" in caplog.text
+
+
+def test_json_with_a_language_that_is_not_known_is_read(tmp_path: Path) -> None:
+    for part in ("train", "dev"):
+        rows = [json.dumps({"translation": {"en": row["en"], "luo": row["de"]}}) for row in JSON_PAIRS[:20]]
+        write(tmp_path / f"{part}.json", lines(rows))
+    [corpus] = train(str(tmp_path))
+    assert corpus.languages == ("en", "luo") and len(pairs(corpus)) == 40
 
 
 def test_two_files_with_other_names_get_advice_that_works(
@@ -309,7 +396,7 @@ def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
         json.dumps(JSON_PAIRS), json.dumps(JSON_PAIRS, indent=2),
         json.dumps([{"id": 1, "translation": pair} for pair in JSON_PAIRS], indent=2),
         lines([json.dumps(pair) for pair in JSON_PAIRS]) + "{\n",
-        lines([json.dumps({"translation": {"en": pair["en"], "luo": pair["de"]}}) for pair in JSON_PAIRS]),
+        lines([json.dumps({"translation": {"en": pair["en"], "dholuo": pair["de"]}}) for pair in JSON_PAIRS]),
     ],
 )  # fmt: skip
 def test_json_with_pairs_that_is_not_read_is_a_warning(

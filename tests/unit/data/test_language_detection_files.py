@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtx.data.language_detection import find_languages, language_of
+from mtx.data.languages import code_of
+from mtx.data.readers import reader_of
 from mtx.errors import DataError, MtxError, UsageError
 from tests.unit.data.sentences import sentences
 
@@ -68,7 +70,7 @@ def test_the_columns_of_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name, text, known", [
-    ("t.tsv", "a\tb\n", "CODE CODE"), ("t.csv", "en,de,fr\na,b,c\n", "en de"),
+    ("t.tsv", "a\tb\n", "CODE CODE"), ("t.tsv", "a\t\n", "CODE CODE"), ("t.csv", "en,de,fr\na,b,c\n", "en de"),
     ("t.tsv", SAME, "en CODE"),
     ("t.jsonl", '{"src": "a", "tgt": "b"}\n', "CODE CODE"), ("t.po", 'msgid "a"\nmsgstr "b"\n', "en CODE"),
 ])  # fmt: skip
@@ -119,7 +121,7 @@ def test_a_damaged_file_is_refused(name: str, text: str, tmp_path: Path) -> None
     "tags, languages",
     [
         (["en-US", "de-DE"], "en de"), (["de", "en", "EN-gb"], "de en"), (["en-US", "en-GB"], "en-US en-GB"),
-        (["en", "de", "fr"], None), (["en"], None), (["en", ""], None), ([], None),
+        (["en", "de", "fr"], None), (["en"], None),
     ],
 )  # fmt: skip
 def test_the_two_languages_of_a_memory(tags: list[str], languages: str | None, tmp_path: Path) -> None:
@@ -130,6 +132,57 @@ def test_the_two_languages_of_a_memory(tags: list[str], languages: str | None, t
     else:
         with pytest.raises(UsageError, match="a.tmx: cannot tell its two languages: found "):
             find_languages(tmp_path / "a.tmx")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.tmx", "<tmx><tu></tu></tmx>", "<tu> without <tuv>"),
+        ("a.tmx", "<tmx></tmx>", "no units"),
+        ("a.tmx", "<tmx><tu><tuv><seg>a lamp</seg></tuv></tu></tmx>", "<tuv> without xml:lang"),
+        ("a.tmx", "<tmx><tu><tuv>a</tuv><tuv>b</tuv></tu></tmx>", "<tuv> without <seg>"),
+        (
+            "a.xliff",
+            XLIFF.format("<trans-unit id='1'><target>x</target></trans-unit>"),
+            "<trans-unit> without <source>",
+        ),
+        ("a.xliff", XLIFF.format(""), "no units"),
+        (
+            "a.xliff",
+            '<xliff version="2.0" srcLang="en" trgLang="de"><file><unit><segment><target>x</target></segment></unit>'
+            "</file></xliff>",
+            "<segment> without <source>",
+        ),
+    ],
+)
+def test_units_without_text_are_called_so_before_their_languages(
+    name: str, text: str, problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name}: {problem}$"):
+        find_languages(tmp_path / name)
+
+
+def test_the_keys_of_two_languages_need_only_one_that_is_known(tmp_path: Path) -> None:
+    for src, tgt in (("en", "luo"), ("bbj", "fra"), ("eng_Latn", "luo_Latn")):
+        rows = [{"id": number, "translation": {src: f"a lamp {number}", tgt: f"taa {number}"}} for number in range(3)]
+        (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+        (tmp_path / "flat.jsonl").write_text("".join(json.dumps(row["translation"]) + "\n" for row in rows))
+        for name in ("a.json", "a.parquet", "flat.jsonl"):
+            *pair, _ = find_languages(tmp_path / name)
+            assert pair == [code_of(src), code_of(tgt)], name
+            (block,) = reader_of(tmp_path / name)(tmp_path / name, tuple(pair))
+            assert block.tgt == ["taa 0", "taa 1", "taa 2"]
+
+
+@pytest.mark.parametrize("keys", [("fur", "lij"), ("en", "dholuo"), ("id", "doc")])
+def test_other_keys_are_shown_with_the_settings_that_name_them(keys: tuple[str, str], tmp_path: Path) -> None:
+    row = {"number": 1, "translation": dict.fromkeys(keys, "a")}
+    (tmp_path / "a.json").write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match=f"an object with 'number', 'translation.{keys[0]}'") as error:
+        find_languages(tmp_path / "a.json")
+    assert str(error.value.help).endswith("or name the languages: data.src={} data.tgt={}".format(*keys))
 
 
 @pytest.mark.parametrize("language", ["en", "fr", "de", "es", "ru", "ja", "zh"])

@@ -102,8 +102,8 @@ def test_a_header_is_left_out_and_gives_the_order(
 
 @pytest.mark.parametrize("row", ["yes|ja", "English|Englisch", "it|es", "no|nein", "the source|das Ziel", "|", "en|en"])
 def test_a_pair_is_no_header(row: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "t.tsv", row.replace("|", "\t") + "\n")
-    assert pairs_of(find(train=(str(path),)).train[0]) == [tuple(row.split("|"))]
+    path = write(tmp_path / "t.tsv", row.replace("|", "\t") + "\na fox\tein Fuchs\n")
+    assert pairs_of(find(train=(str(path),)).train[0]) == [tuple(row.split("|")), ("a fox", "ein Fuchs")]
 
 
 THREE = "id|English|German\n1|a dog|ein Hund\n2|a cat|eine Katze\n"
@@ -144,8 +144,8 @@ def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: P
     "columns, problem",
     [
         ("", "cannot find the columns of en and de; its first line has 3 cells: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
-        ("1,4", "there is no column '4'; its first line has 3 cells: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
-        ("en,2", "there is no column 'en'; its first line has 3 cells"),
+        ("1,4", "no header names the column '4'; its first line has 3 cells: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
+        ("en,2", "no header names the column 'en'; its first line has 3 cells"),
         ("", "cannot find the columns of en and de; its first line has 3 cells: 1 'en', 2 'de', 3 'German'"),
         ("Same,1", "several columns are named 'Same'; its first line has 3 cells: 1 'en', 2 'same', 3 'Same'"),
     ],
