@@ -9,6 +9,7 @@ from pathlib import Path
 from mtx.commands.command_line import DEVICE, argument, complete_runs, logger, option
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
+from mtx.storage.streams import progress
 
 
 def serve(
@@ -55,7 +56,7 @@ def serve(
         listener.bind(address)  # it does not listen yet, so that nobody waits while the models are loaded
     except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty
         raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
-    with listener:
+    with listener, progress("serving", is_hidden=True):  # requests show none of their own
         server.log_as_json()
         loaded = [Translator.load(model, device=device) for model in models]
         num_threads = max(translator.engine.num_calls for translator in loaded)

@@ -272,10 +272,20 @@ def remedy(config: Config) -> str:
 _WINDOW = 50  # steps whose nll is averaged to one value
 
 
+def explain_short_limit(config: Config, least_s: float) -> Advice:
+    """What to do about a time limit that cannot be kept; `least_s` is the least one that can, in whole minutes."""
+    return Advice(
+        f"training.time_limit={config.training.time_limit:.0f}s is too short: what comes before and after training "
+        "takes most of it, or more",
+        f"training.time_limit={least_s / 60:.0f}m, or more; smaller test and validation sets take less time",
+    )
+
+
 class Hints(Hook):
     """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
 
     _has_given = False
+    _has_limit = True  # whether nothing is known yet of a time limit that cannot be kept
     _window: tuple[float, ...] = ()
     _mean = math.inf  # of the last window
     _lowest = math.inf, 0  # mean of a window, and its last step
@@ -283,6 +293,16 @@ class Hints(Hook):
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         for advice in changed_text(paths.sources) if data is None else warnings(data, config):
             logger.warning("%s\n  help: %s", *advice)
+
+    def on_start(self, run: Run) -> None:
+        if not run.state.step:
+            self._check_limit(run, run.elapsed_s())
+
+    def _check_limit(self, run: Run, begun_s: float) -> None:
+        least_s = run.schedule.least_limit_s(run.state, begun_s)
+        if least_s and self._has_limit:
+            self._has_limit = False
+            logger.warning("%s\n  help: %s", *explain_short_limit(run.config, least_s))
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
         self._window = (*self._window, figures["nll"])
@@ -300,6 +320,7 @@ class Hints(Hook):
 
     def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
         hypotheses = validation.hypotheses
+        self._check_limit(run, 0.0)
         if run.state.step > ramp_steps(run.config):
             unigram = unigram_nll(run.text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.

@@ -16,7 +16,7 @@ from mtx.config.schema import Config
 from mtx.data.sources import show_example
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
-from mtx.report.advice import Advice, changed_text, set_lines, warnings
+from mtx.report.advice import Advice, changed_text, explain_short_limit, set_lines, warnings
 from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
@@ -64,7 +64,9 @@ def rehearse(config: Config) -> dict[str, Any]:
         epoch = trainer.schedule.steps_per_epoch
         advice = changed_text(paths.sources) if was_prepared else []
         advice += warnings(data, config, last if forecast["steps"] else None)
-        if not forecast["steps"]:
+        if forecast["least_limit_s"]:
+            advice.append(explain_short_limit(config, forecast["least_limit_s"]))
+        elif not forecast["steps"]:
             help = f"increase training.{forecast['ends_by']} to train further"
             advice.append(Advice(f"this run is finished at step {last:,}", help))
         return {
@@ -96,7 +98,7 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     Returns:
         step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: the remaining steps; total_s: the seconds to
         the end, with validations and scoring; ends_by: the key that ends training; may_end_sooner: by
-        training.patience.
+        training.patience; least_limit_s: the least training.time_limit that works, if this one does not.
     """
     training = trainer.config.training
     schedule = trainer.schedule
@@ -106,7 +108,7 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, size)["hypotheses"]
     ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
     validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
-    state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds)
+    state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds(0.0))
     trainer.model.train()
     ends = list[float]()
     tokens = 0
@@ -134,6 +136,7 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
         "total_s": begun_s + steps_s + (schedule.scoring_s(state) if num_steps else 0),
         "ends_by": end[1],
         "may_end_sooner": training.patience is not None,
+        "least_limit_s": None if reason else schedule.least_limit_s(state, begun_s),
     }
 
 

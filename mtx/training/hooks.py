@@ -36,7 +36,9 @@ Values = Mapping[str, Any]  # of an event, by name
 logger = logging.getLogger(__name__)
 
 _SAMPLE_CHARS = 120
-_LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
+# How much less or more time a validation may later take: it does more than search, and lengths settle at those of the
+# references.
+_LEAST_SHARE, _MOST_SHARE = 0.1, 2.0
 
 
 @dataclass(kw_only=True)
@@ -127,13 +129,17 @@ class Validation:
         """The value that selects the best validation, larger for a better one."""
         return quality(vars(self), self.metric)
 
-    @property
-    def later_seconds(self) -> float:
-        """The seconds of a validation whose translations were not longer than the references.
+    def later_seconds(self, share: float) -> float:
+        """The seconds that a validation at the end of training will take.
 
-        At first, a model repeats words up to the maximum length; later it does not.
+        At first, a model repeats words up to the maximum length, or writes little; later its translations are as long
+        as the references. The less time is left, the less of that is expected.
+
+        Args:
+            share: of the time limit that is over, at most 1.
         """
-        return self.seconds * min(1.0, max(_LEAST_SHARE, self.length_ratio))
+        settled = min(_MOST_SHARE, max(_LEAST_SHARE, self.length_ratio))
+        return self.seconds * (share + (1 - share) * settled)
 
 
 class Hook:

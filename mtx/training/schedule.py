@@ -28,6 +28,7 @@ QUALITY_LINES = 100, 1000  # of validation text, at least and at most for each m
 QUALITY_SHARE = 0.04  # of a time limit, at most, for these
 _LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
+_MOST_USED = 0.9  # of a time limit, by what is not training, for the least one that works
 
 
 def highest_rate(d_model: int, warmup_steps: int) -> float:
@@ -219,3 +220,17 @@ class Schedule:
         limit = self._training.time_limit or 0
         quality_s = min(QUALITY_SHARE * limit, self._quality_validations * state.validation_s)
         return _SAVING_SHARE * limit + _SAVING_S + quality_s + share * self._validations_at_end * state.validation_s
+
+    def least_limit_s(self, state: State, begun_s: float) -> float | None:
+        """The least time limit, in whole minutes as seconds, that can be kept; None if the limit can, or without one.
+
+        Args:
+            begun_s: the seconds before the first step.
+        """
+        limit = self._training.time_limit
+        scoring_s = self.scoring_s(state)
+        if limit is None or (scoring_s <= _MOST_RESERVED * limit and begun_s + scoring_s < limit):
+            return None
+        shares = _SAVING_SHARE + QUALITY_SHARE  # of a longer limit, which scoring takes
+        least_s = max(scoring_s / (_MOST_RESERVED - shares), (begun_s + scoring_s) / (_MOST_USED - shares))
+        return 60.0 * ceil(least_s / 60)

@@ -370,7 +370,8 @@ class Trainer(Run):
 
         def report() -> tuple[State, float]:
             validation = self.validation_of(parts, started)
-            self.state = count_validation(self.state, validation.score, validation.later_seconds)
+            share = min(1.0, now_s / (self.config.training.time_limit or math.inf))
+            self.state = count_validation(self.state, validation.score, validation.later_seconds(share))
             self.record("validation", step=self.state.step, **validation.figures())
             for hook in self.hooks:
                 hook.on_validation(self, validation, model)

@@ -202,7 +202,7 @@ def test_a_time_limit_gives_the_run_of_as_many_steps(
 
     slow("_step", 1.0)
     slow("_validate", 3.0)
-    monkeypatch.setattr(Validation, "later_seconds", 3.0)
+    monkeypatch.setattr(Validation, "later_seconds", lambda self, share: 3.0)
     monkeypatch.setattr(Trainer, "elapsed_s", lambda self: clock)
     common = [f"data.train={corpus}", *TINY, "training.warmup_steps=60", "training.validate_every=10", f"{cooldown=}"]
     common[-1] = f"training.{common[-1]}"

@@ -2,6 +2,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from mtx.config.schema import Config
 from mtx.data.token_store import Side
 from mtx.report.advice import Hints
@@ -18,6 +20,7 @@ class Recorder:
         self.state, self.hints = State(step=step, best_step=step if is_best else -1), list[tuple[int, str]]()
         self.config = Config.model_validate({"model": {"d_model": 128}, "training": {"warmup_steps": 400}})
         self.text = SimpleNamespace(tgt=_TEXT)
+        self.schedule = SimpleNamespace(least_limit_s=lambda state, begun_s: None)
         self.data = SimpleNamespace(valid=SimpleNamespace(tgt_texts=lambda: references))
 
     def record(self, name: str, step: int, text: str) -> None:
@@ -79,3 +82,21 @@ def test_a_collapse_after_a_jump_is_no_second_hint() -> None:
     hints = Hints()
     assert len(_train(hints, lambda step: 2.0 if step <= 50 else 9.0, range(1, 101))) == 1
     assert _validate(hints, 9.0, step=500, lines=[""] * 50) == []
+
+
+@pytest.mark.parametrize("place", ["start", "validation", "resumed"])
+def test_a_time_limit_that_cannot_be_kept_is_told_once(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    trainer: Any = Recorder(step=100 if place == "resumed" else 0)
+    trainer.config = Config.model_validate({"training": {"time_limit": "4m"}})
+    trainer.elapsed_s = lambda: 300.0
+    trainer.schedule.least_limit_s = lambda state, begun_s: (
+        540.0 if place == "validation" or (place == "start" and begun_s > 240) else None
+    )
+    hints = Hints()
+    hints.on_start(trainer)
+    for _ in range(2):
+        hints._check_limit(trainer, 0.0)
+    told = [record.getMessage() for record in caplog.records if "too short" in record.getMessage()]
+    assert len(told) == (place != "resumed")
+    if told:
+        assert "training.time_limit=240s is too short" in told[0] and "training.time_limit=9m, or more" in told[0]

@@ -84,10 +84,35 @@ def validation(length_ratio: float) -> Validation:
     return Validation(nll=3.0, bleu=0.0, chrf=None, seconds=60.0, hypotheses=[], samples=[], length_ratio=length_ratio)
 
 
-def test_a_validation_with_endless_translations_does_not_tell_what_later_ones_take() -> None:
-    assert validation(0.25).later_seconds == 15.0
-    assert validation(0.0).later_seconds == 6.0, "translations are not all that takes time"
-    assert validation(np.inf).later_seconds == 60.0, "short translations are no reason to expect more"
+def test_translations_of_other_lengths_do_not_tell_what_later_ones_take() -> None:
+    assert validation(0.25).later_seconds(0.0) == 15.0
+    assert validation(0.0).later_seconds(0.0) == 6.0, "translations are not all that takes time"
+    assert validation(np.inf).later_seconds(0.0) == 120.0, "empty ones become longer"
+
+
+def test_the_less_time_is_left_the_more_a_validation_tells_what_scoring_takes() -> None:
+    assert [validation(0.0).later_seconds(share) for share in (0.0, 0.5, 1.0)] == [6.0, 33.0, 60.0]
+    assert validation(np.inf).later_seconds(1.0) == 60.0
+
+
+@pytest.mark.parametrize("validation_s", [1.0, 20.0, 200.0, 5000.0])
+@pytest.mark.parametrize("begun_s", [0.0, 30.0, 300.0, 3000.0])
+@pytest.mark.parametrize("minutes", [1, 4, 30])
+def test_the_least_limit_can_be_kept(validation_s: float, begun_s: float, minutes: int) -> None:
+    state = State(validation_s=validation_s)
+    schedule = schedule_of(time_limit=f"{minutes}m")
+    least_s = schedule.least_limit_s(state, begun_s)
+    is_kept = begun_s < schedule.usable_s(state) and schedule.scoring_s(state) <= 0.5 * 60 * minutes
+    assert (least_s is None) == is_kept
+    if least_s:
+        assert least_s % 60 == 0 and least_s > 60 * minutes
+        longer = schedule_of(time_limit=f"{least_s:.0f}s")
+        assert longer.least_limit_s(state, begun_s) is None
+        assert longer.usable_s(state) - begun_s > 0.05 * least_s, "some of it is for training"
+
+
+def test_without_a_limit_none_is_too_short() -> None:
+    assert schedule_of().least_limit_s(State(validation_s=5000.0), 5000.0) is None
 
 
 def test_a_cooldown_begins_early_enough_for_the_last_step() -> None:
