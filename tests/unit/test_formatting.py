@@ -12,6 +12,7 @@ import pytest
 
 from mtx.formatting import (
     color_labels,
+    did_you_mean,
     format_size,
     in_color,
     install_command,
@@ -100,3 +101,21 @@ def test_the_environment_decides_about_colours(plain: pytest.MonkeyPatch) -> Non
     assert in_color("text", Terminal()) == "text"
     plain.setenv("NO_COLOR", "")
     assert in_color("text", Terminal()) == colored
+
+
+@pytest.mark.parametrize(
+    ("missing", "present", "meant"),
+    [
+        ("m.tsw", ["my.sw", "m.tsv"], "m.tsv"),
+        ("my.tsw", ["my.tsv", "notes.md"], "my.tsv"),
+        ("mz", ["my", "second"], "my"),
+        ("x.tsv", ["pipe.tsv"], None),
+    ],
+)
+def test_a_missing_file_is_answered_with_the_most_similar_name(
+    missing: str, present: list[str], meant: str | None, tmp_path: Path
+) -> None:
+    for name in present:
+        (tmp_path / name).touch()
+    expected = f", did you mean {tmp_path / meant}?" if meant else ""
+    assert did_you_mean(tmp_path / missing) == expected

@@ -89,9 +89,7 @@ def test_a_time_limit_that_cannot_be_kept_is_told_once(place: str, caplog: pytes
     trainer: Any = Recorder(step=100 if place == "resumed" else 0)
     trainer.config = Config.model_validate({"training": {"time_limit": "4m"}})
     trainer.elapsed_s = lambda: 300.0
-    trainer.schedule.least_limit_s = lambda state, begun_s: (
-        540.0 if place == "validation" or (place == "start" and begun_s > 240) else None
-    )
+    trainer.schedule.least_limit_s = lambda state, begun_s: 540.0 if place == "validation" or begun_s > 240 else None
     hints = Hints()
     hints.on_start(trainer)
     for _ in range(2):
