@@ -89,7 +89,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
-    words = names
+    typed_names = names
     if files := describe(names, overrides):
         names = ["own-text"]
         overrides = [*files, *overrides]
@@ -109,7 +109,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     paths = RunLayout(Path(resolved.config.run_dir))
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed
-    if languages := describe_languages(resolved, words):
+    if languages := describe_languages(resolved, typed_names):
         overrides[1:1] = languages  # after data.train
         resolved = settings.resolve(name, overrides)
     if files:

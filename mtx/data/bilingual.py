@@ -87,7 +87,8 @@ class BilingualReader:
                     rows.append((unit.line, src_text, tgt_text, max(one.date, other.date, 1)))
                 if not (src and tgt):
                     texts = ["".join(variant.text for variant in side[:1]) for side in (src, tgt)]
-                    problem = problem or unit.problem
+                    if unit.problem and not problem:
+                        problem = f"{path}:{unit.line}: {unit.problem}"
                     left_out.setdefault(
                         unit.problem or NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])
                     ).count += 1
@@ -95,7 +96,7 @@ class BilingualReader:
             lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
         if problem and not has_pairs:
-            raise DataError(f"{path}: {problem}")
+            raise DataError(problem)
         if not present:
             raise DataError(f"{path}: no units")
         if not has_pairs:

@@ -215,10 +215,11 @@ def _find_directions(
     if not found:
         if isinstance(problem, UsageError):  # such as a file that is missing or empty
             raise problem
+        src, tgt = data.language_pairs[0]
         raise UsageError(
             str(problem),
-            "name its languages: by a first line such as en TAB de, by its units, by {src} and {tgt} in its name "
-            "('NAME.{src}-{tgt}.tsv'), or in a recipe as {name: NAME, src: en, tgt: de}",
+            f"name its languages: by a first line such as {src} TAB {tgt}, by its units, by {{src}} and {{tgt}} in its "
+            f"name ('NAME.{{src}}-{{tgt}}.tsv'), or in a recipe as {{name: NAME, src: {src}, tgt: {tgt}}}",
         )
     num_files = len({file for corpus in found for file in corpus.files})
     return [

@@ -172,25 +172,25 @@ def why_chrf(texts: Collection[Text]) -> str:
     for sources, references, src, tgt in texts:
         if too_short_for_bleu(references, tgt):
             return TOO_SHORT
-        num_words, of_references = (len(" ".join(lines).split()) for lines in (sources, references))
-        is_known = num_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
-        ratios.append(of_references / num_words if is_known else math.inf)
+        num_src_words, num_tgt_words = (len(" ".join(lines).split()) for lines in (sources, references))
+        is_known = num_src_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
+        ratios.append(num_tgt_words / num_src_words if is_known else math.inf)
     ratio = statistics.fmean(ratios)
     return f"the references have {ratio:.2f} words for each word of the source" if ratio <= _FEW_WORDS else ""
 
 
-def band(scores: Scores, texts: Collection[Text], of_bleu: str = "bleu") -> tuple[int, str]:
+def band(scores: Scores, texts: Collection[Text], bleu_limits: str = "bleu") -> tuple[int, str]:
     """How good the translations of a test set are: the place of its scores in `LIMITS`, and `why_chrf`.
 
     Where the references have few words, these are long, and BLEU counts one with a wrong ending as wrong. The band is
     then chrF2's, at most one above BLEU's.
 
     Args:
-        of_bleu: the key of the limits for BLEU.
+        bleu_limits: the key of the limits for BLEU.
     """
     by_bleu, by_chrf = (
         next(place for place, limit in enumerate(LIMITS[key]) if scores[metric]["score"] >= limit)
-        for metric, key in (("bleu", of_bleu), ("chrf", "chrf"))
+        for metric, key in (("bleu", bleu_limits), ("chrf", "chrf"))
     )
     reason = why_chrf(texts)
     if not reason:

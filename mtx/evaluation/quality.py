@@ -129,9 +129,9 @@ def fit(
     logger.info("%s: the estimate of quality follows chrF2 by %.2f (Spearman)", direction, spearman)
     knots, scores = fit_isotonic(predicted, chrf)
     src, tgt = translator.languages
-    texts, of_texts = zip(*pairs, strict=True)
-    of_all = metrics.score(texts, of_texts, tgt, metrics=("bleu", "chrf"))
-    level, reason = metrics.band(of_all, [(sources, references, src, tgt)])
+    hypotheses, their_references = zip(*pairs, strict=True)
+    corpus_scores = metrics.score(hypotheses, their_references, tgt, metrics=("bleu", "chrf"))
+    level, reason = metrics.band(corpus_scores, [(sources, references, src, tgt)])
     if reason == metrics.TOO_SHORT:  # without spaces, good translations have less chrF2
         level = 0
     is_weak = [level >= metrics.USELESS, level >= metrics.POOR]

@@ -27,6 +27,7 @@ from mtx.decoding.metrics import GIST, METRICS, POOR, TOO_SHORT, USELESS, Scores
 from mtx.decoding.suspicion import suspicion
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
+from mtx.formatting import format_duration
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
@@ -106,7 +107,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
-    by_help = defaultdict[str, dict[str, str]](dict)
+    by_help = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
     for text, help in _of_sets(data, config):
         name, _, problem = text.partition(": ")
         by_help[help].setdefault(name, problem)
@@ -275,9 +276,9 @@ _WINDOW = 50  # steps whose nll is averaged to one value
 def explain_short_limit(config: Config, least_s: float) -> Advice:
     """What to do about a time limit that cannot be kept; `least_s` is the least one that can, in whole minutes."""
     return Advice(
-        f"training.time_limit={config.training.time_limit:.0f}s is too short: what comes before and after training "
-        "takes most of it, or more",
-        f"training.time_limit={least_s / 60:.0f}m, or more; smaller test and validation sets take less time",
+        f"training.time_limit: {format_duration(config.training.time_limit or 0)} is too short, since preparation and "
+        "scoring take more than half of it",
+        f"set training.time_limit={least_s / 60:.0f}m or more, or use smaller validation and test sets",
     )
 
 
@@ -285,7 +286,7 @@ class Hints(Hook):
     """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
 
     _has_given = False
-    _has_limit = True  # whether nothing is known yet of a time limit that cannot be kept
+    _has_warned = False  # about the time limit
     _window: tuple[float, ...] = ()
     _mean = math.inf  # of the last window
     _lowest = math.inf, 0  # mean of a window, and its last step
@@ -300,8 +301,8 @@ class Hints(Hook):
 
     def _check_limit(self, run: Run, begun_s: float) -> None:
         least_s = run.schedule.least_limit_s(run.state, begun_s)
-        if least_s and self._has_limit:
-            self._has_limit = False
+        if least_s and not self._has_warned:
+            self._has_warned = True
             logger.warning("%s\n  help: %s", *explain_short_limit(run.config, least_s))
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ def shows_progress() -> bool:
 def progress(
     what: str, total: int | None = None, unit: str = "lines", is_hidden: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show how far a work is, by a bar on a terminal, elsewhere by a log line now and then; not within another one.
+    """Show how far some work is: a bar on a terminal, elsewhere a log line now and then. An inner one is not shown.
 
     Args:
         is_hidden: show no bar.
@@ -113,22 +113,22 @@ def progress(
     if _is_showing:
         yield lambda number: None
         return
-    first = done = 0
+    timed_from = done = 0
     begun = time.monotonic()
     line_at = begun + LINE_EVERY_S / 3
 
     def update(number: int) -> None:
-        nonlocal first, done, begun, line_at
+        nonlocal timed_from, done, begun, line_at
         done += number
         bar.update(number)
         now = time.monotonic()
         if done == number:
-            first, begun = done, now
-        elif now >= line_at and done < (total or math.inf) and not sys.stderr.isatty():
+            timed_from, begun = done, now
+        elif number and now >= line_at and done < (total or math.inf) and not sys.stderr.isatty():
             line_at = now + LINE_EVERY_S
             rest = f" {unit}"
             if total:
-                left_s = (total - done) * (now - begun) / (done - first)
+                left_s = (total - done) * (now - begun) / (done - timed_from)
                 rest = f" of {total:,} {unit}, about {format_duration(left_s)} left"
             logger.info(f"{what}: {done:,}{rest}")
 

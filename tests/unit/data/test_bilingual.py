@@ -128,7 +128,7 @@ def pairs_of_memory(directory: Path, units: str, columns: tuple[str, ...] = ()) 
 def test_units_that_lack_an_element_say_which(
     units: str, columns: tuple[str, ...], problem: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=f"a.tmx: {problem}$"):
+    with pytest.raises(DataError, match=f"a.tmx:1: {problem}$"):
         pairs_of_memory(tmp_path, units, columns)
     (block,) = pairs_of_memory(tmp_path, units + GOOD, columns)
     assert block.src == ["cat"] and {reason: group.count for reason, group in block.left_out.items()} == {

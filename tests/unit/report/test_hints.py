@@ -97,4 +97,4 @@ def test_a_time_limit_that_cannot_be_kept_is_told_once(place: str, caplog: pytes
     told = [record.getMessage() for record in caplog.records if "too short" in record.getMessage()]
     assert len(told) == (place != "resumed")
     if told:
-        assert "training.time_limit=240s is too short" in told[0] and "training.time_limit=9m, or more" in told[0]
+        assert "4 min is too short" in told[0] and "training.time_limit=9m or more" in told[0]
