@@ -159,7 +159,8 @@ def test_units_without_text_are_called_so_before_their_languages(
     name: str, text: str, problem: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=f"{name}: {problem}$"):
+    place = name if problem == "no units" else f"{name}:1"
+    with pytest.raises(DataError, match=f"{place}: {problem}$"):
         find_languages(tmp_path / name)
 
 
