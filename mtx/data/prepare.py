@@ -239,10 +239,10 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
     """The results for blocks of pairs, whose progress is shown."""
-    with progress(description, unit="pairs") as update:
+    with progress(description, unit=f"blocks of at most {BLOCK_PAIRS:,} pairs") as update:
         for result in results:
             yield result
-            update(BLOCK_PAIRS)
+            update(1)
 
 
 def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
