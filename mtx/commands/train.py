@@ -83,7 +83,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config.schema import key_names
     from mtx.data.sources import describe, describe_languages
 
-    words = settings.in_order(arguments or [])
+    words = settings.put_names_first(arguments or [])
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
     overrides = words[len(names) :]
     if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):

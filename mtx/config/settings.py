@@ -59,7 +59,7 @@ def is_name(argument: str) -> bool:
     return argument in recipe_names() or (exists(argument) and not is_override(argument))
 
 
-def in_order(arguments: list[str]) -> list[str]:
+def put_names_first(arguments: list[str]) -> list[str]:
     """Command-line arguments with names before settings, wherever they were typed."""
     return sorted(arguments, key=lambda argument: not is_name(argument))
 

@@ -32,7 +32,9 @@ Directions = Counter[Languages]  # and their numbers of pairs; a language that n
 # Serbo-Croatian and Polish. Most programs have three such lines in ten, and news in 128 languages at most one in eight.
 _PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "sh", "so", "st", "sv", "ts"])
 # Codes of ISO 639, too: backups, logs, settings, and what is known about each line of a text
-_OTHER_ENDING = re.compile("bak|cfg|err|ids|log|lst|map|new|num|old|pos|raw|seg|tag|tmp|txt", re.IGNORECASE)
+_OTHER_ENDINGS = frozenset(
+    ["bak", "cfg", "err", "ids", "log", "lst", "map", "new", "num", "old", "pos", "raw", "seg", "tag", "tmp", "txt"]
+)
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 EXPECTED = f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
@@ -114,7 +116,7 @@ def _is_other_side(path: Path, side: Path) -> bool:
     ISO 639 must have its ending, its lines must be equally many, and it must not be of another kind.
     """
     ending = ending_of(path)
-    if not is_code(ending) or _OTHER_ENDING.fullmatch(ending):
+    if not is_code(ending) or ending.lower() in _OTHER_ENDINGS:
         return False
     if not 0 < _count_lines(path) == _count_lines(side) or kind_of_file(path):
         return False

@@ -280,9 +280,9 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                 present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
                 help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
                 raise UsageError(f"{name}: expected text in two languages, got {present}", help)
-        match [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]:
-            case [(src, tgt)]:
-                return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
+        matching = [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]
+        if len(matching) == 1:
+            return Corpus(name, partial(read_text, *matching[0]), matching[0], languages=languages)
         if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, candidates[folder])
     path = next(filter(_is_file, candidates), None)
@@ -339,10 +339,10 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     if not parts or not (directions or len(given) == 2):
-        raise UsageError(
-            f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
-            f"{EXPECTED}{'; or name the languages: data.src=en data.tgt=de' * bool(texts)}",
-        )
+        help = EXPECTED
+        if texts:
+            help += "; or name the languages: data.src=en data.tgt=de"
+        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", help)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:
@@ -552,9 +552,9 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     if sides:
         names, kinds = [prefix_of(Path(names[0]))], {True}
     if False in kinds and None not in kinds:
-        code, *others = {language_of_column(ending_of(Path(name))) for name in names}
-        if code and not others and len(names) > 1:
-            problem = f"{' and '.join(names)} are in one language, {code}"
+        codes = {language_of_column(ending_of(Path(name))) for name in names}
+        if len(names) > 1 and len(codes) == 1 and None not in codes:
+            problem = f"{' and '.join(names)} are in one language, {codes.pop()}"
             raise UsageError(problem, "name two files, NAME.en NAME.de, of which one is the translation of the other")
         raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:

@@ -62,10 +62,7 @@ class RequestQueue:
         most_slots, num_slots: those that a worker may have, and those that it needs.
         max_length: the largest limit.
         cancelled: set to make all workers stop early.
-        progress: takes the numbers of sentences that have just been finished.
     """
-
-    progress: Callable[[int], None] | None = None
 
     def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1, num_forced: int = 0):
         self.waiting = deque(requests)
@@ -86,17 +83,23 @@ class RequestQueue:
         return requests
 
 
+def _ignore(number: int) -> None:
+    """Take the number of sentences, and do nothing."""
+
+
 @torch.inference_mode()
 def search(
     models: Sequence[IncrementalModel],
     queue: RequestQueue,
     options: SearchOptions,
     kept: "dict[Any, Slots] | None" = None,
+    on_finished: Callable[[int], None] = _ignore,
 ) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
     Args:
         kept: the slots of earlier searches of these models on CUDA, for this one and for later ones.
+        on_finished: takes the number of sentences that have just been finished; several workers call it.
 
     Returns:
         For each request's number its finished hypotheses, at most beam_size, best first.
@@ -113,7 +116,7 @@ def search(
         max_length = -(-max_length // _LENGTHS) * _LENGTHS
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept.pop(key, None) or Slots(models, *key)
-    results = _Search(slots, queue).run()
+    results = _Search(slots, queue, on_finished).run()
     if slots.stream and not queue.cancelled.is_set():
         kept[key] = slots
         while len(kept) > 1 and torch.cuda.memory_allocated() > _KEPT_SHARE * torch.cuda.mem_get_info()[1]:
@@ -286,9 +289,10 @@ class Slots:
 class _Search:
     """One search, on the host."""
 
-    def __init__(self, slots: Slots, queue: RequestQueue):
+    def __init__(self, slots: Slots, queue: RequestQueue, on_finished: Callable[[int], None] = _ignore):
         self.slots = slots
         self.queue = queue
+        self.on_finished = on_finished
         self.running = dict[int, tuple[Request, int]]()  # by slot, with the number of steps before it was admitted
         self.sources = list[Any]()  # by model, of the sentences that were encoded together last
         self.encoded = list[tuple[int, Request]]()  # those of them that wait, with their rows in `sources`
@@ -354,8 +358,7 @@ class _Search:
                 self.results[number] = backtrace(*of_sentence)
                 if not self.results[number]:
                     raise MtxError(NO_SCORES)
-            if self.queue.progress:
-                self.queue.progress(len(numbers))
+            self.on_finished(len(numbers))
 
 
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -170,8 +170,8 @@ class TorchEngine:
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
-        with self.use_models(), progress("translating", len(requests), "sentences") as self._progress:
-            candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options)
+        with self.use_models(), progress("translating", len(requests), "sentences") as update:
+            candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options, update)
         by_source = [list[Candidate]() for _ in sources]
         for request in requests:
             by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
@@ -213,12 +213,14 @@ class TorchEngine:
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         return [new_search_model(model, dtype) for model in self.models]
 
-    def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> Results:
+    def _search_in_memory(
+        self, requests: list[Request], options: SearchOptions, update: Callable[[int], None]
+    ) -> Results:
         """Searches; when memory runs out it tries again without kept slots, then with half the batch."""
         kept = len(self._kept)
         while True:
             try:
-                return self._search(requests, options)
+                return self._search(requests, options, update)
             except (RuntimeError, MemoryError) as error:
                 is_least = not kept and all(group.num_slots == 1 for group in self._groups(requests))
                 if is_least or not is_out_of_memory(error):
@@ -232,15 +234,14 @@ class TorchEngine:
                 logger.info(f"out of memory ({shortage}): reducing batches to {self.batch_tokens:,} source tokens")
             kept = 0
 
-    def _search(self, requests: list[Request], options: SearchOptions) -> Results:
+    def _search(self, requests: list[Request], options: SearchOptions, update: Callable[[int], None]) -> Results:
         models = self.search_models
         groups = list(self._groups(requests))
         results = Results()
 
         def search_groups() -> None:
             for group in groups:
-                group.progress = self._progress
-                results.update(search(models, group, options, self._kept))
+                results.update(search(models, group, options, self._kept, update))
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             search_groups()

@@ -108,8 +108,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
     by_help = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
-    for text, help in _of_sets(data, config):
-        name, _, problem = text.partition(": ")
+    for name, problem, help in _of_sets(data, config):
         by_help[help].setdefault(name, problem)
     for help, problems in by_help.items():
         (name, problem), *others = problems.items()
@@ -133,10 +132,12 @@ def _of_few_pairs(num_pairs: int, config: Config) -> Iterator[Advice]:
         )
 
 
-def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
-    """Warnings about the training text and each set: its sides, and how far its scores can be trusted.
+def _of_sets(data: PreparedData, config: Config) -> Iterator[tuple[str, str, str]]:
+    """Problems of the training text and each set, in its sides, or in how far its scores can be trusted.
 
-    Each begins with the name. The help is the same if the problem is, as in the sets of several directions.
+    Yields:
+        The name of the set, the problem, and the help; sets with the same problem, such as those of several directions,
+        have the same help.
     """
     stores = data.train, data.valid, *data.tests.values()
     for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
@@ -144,20 +145,23 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
             pairs = entry["pairs"]
             damaged = sum(entry["would_drop"].values())
             if entry["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
-                yield Advice(
-                    f"{name}: {leaks(entry)}",
+                yield (
+                    name,
+                    leaks(entry),
                     "remove them from the training text: scores on sentences seen in training are too high",
                 )
             if pairs < 200:  # two equally good models may then differ by a few BLEU points
                 key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-                yield Advice(
-                    f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
+                yield (
+                    name,
+                    f"only {pairs:,} sentences; its BLEU will fluctuate",
                     f"set {key} to at least a few hundred sentences that are not in the training text",
                 )
             if damaged >= max(1, 0.05 * pairs):
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in entry["would_drop"].items())
-                yield Advice(
-                    f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
+                yield (
+                    name,
+                    f"{damaged:,} of {pairs:,} pairs look damaged ({reasons})",
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
         corpora = [] if entry else data.report["corpora"]  # a set has the numbers of directions instead
@@ -171,20 +175,23 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     setting = f"data.{key}={other}"
                     if config.data.directions:
                         setting = f"{other} for {language} in data.directions"
-                    yield Advice(
-                        f"{name}: the {language} side looks like {name_of(other)}",
+                    yield (
+                        name,
+                        f"the {language} side looks like {name_of(other)}",
                         f"set {setting} if it is; otherwise check that the right file or column is read",
                     )
                 share = unknown_share(getattr(store, key), data.tokenizer, rows)
                 if share >= 0.02 and writes_spaces(language, lines):
-                    yield Advice(
-                        f"{name}: {share:.0%} of the {language} words have unknown characters",
+                    yield (
+                        name,
+                        f"{share:.0%} of the {language} words have unknown characters",
                         f"check that the text is {language}, and that training.init_from or tokenizer.model has it",
                     )
         # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
         if store.num_pairs >= 500 and (correlation := length_correlation(store)) < 0.3:
-            yield Advice(
-                f"{name}: long sentences do not have long translations (correlation of lengths {correlation:.2f})",
+            yield (
+                name,
+                f"long sentences do not have long translations (correlation of lengths {correlation:.2f})",
                 _CHECK_LINES,
             )
 

@@ -396,12 +396,12 @@ def test_a_batch_is_halved_while_memory_runs_out(
     original, room, tried = module.search, 5, list[int]()
 
     def short_of_memory(
-        engine: Any, group: RequestQueue, options: SearchOptions, kept: Any
+        engine: Any, group: RequestQueue, options: SearchOptions, *rest: Any
     ) -> dict[int, list[Candidate]]:
         tried.append(group.num_slots)
         if group.num_slots > room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return original(engine, group, options, kept)
+        return original(engine, group, options, *rest)
 
     monkeypatch.setattr(module, "search", short_of_memory)
     found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]
@@ -424,12 +424,12 @@ def test_kept_slots_are_given_up_before_the_batch_is_halved(
     searched = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, translator.options, placement)
     engine, original, num_failures = searched.torch, module.search, 0
 
-    def short_of_memory(models: Any, group: RequestQueue, options: SearchOptions, kept: Any) -> Any:
+    def short_of_memory(models: Any, group: RequestQueue, options: SearchOptions, kept: Any, *rest: Any) -> Any:
         nonlocal num_failures
         if kept or num_failures < 0:
             num_failures += 1
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return original(models, group, options, kept)
+        return original(models, group, options, kept, *rest)
 
     monkeypatch.setattr(module, "search", short_of_memory)
     size, slots = engine.batch_tokens, object()
