@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import warnings
-from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -17,10 +16,11 @@ import typer
 
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import compare, evaluate, report
-from mtx.commands.help import FIRST_STEPS, Command, Group, examples
+from mtx.commands.help import FIRST_STEPS, Command, Group
 from mtx.commands.improve import back_translate, distil
 from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
+from mtx.commands.mistyped import explain
 from mtx.commands.serve import serve
 from mtx.commands.train import config, prepare, status, train
 from mtx.commands.translate import translate
@@ -34,7 +34,7 @@ from mtx.errors import (
     exit_code,
     is_out_of_memory,
 )
-from mtx.formatting import color_labels, mtx_command
+from mtx.formatting import color_labels
 from mtx.machine import package_version
 from mtx.storage import streams
 
@@ -157,64 +157,13 @@ def _report_error(error: MtxError) -> int:
     return error.exit_code
 
 
-def _usage_error(error: Any, words: list[str]) -> UsageError:
-    """The parser's error in our words; the help shows the right form of what is missing or unknown in `words`."""
-    command: Any = error.ctx and error.ctx.command
-    if hasattr(error, "param_type"):
-        name = error.param.metavar if error.param.param_type_name == "argument" else error.param.opts[-1]
-        return UsageError(f"{name} is missing: {error.param.help.rstrip('.')}", examples(command.name)[0])
-    if hasattr(error, "possibilities"):  # unlike an option without its value
-        typed = [word.partition("=")[0] for word in words if word.startswith(error.option_name)]
-        option = typed[0] if typed else error.option_name  # it is -m for -model, and for -qm
-        if instead := _instead_of(option, command, words):
-            return UsageError(f"no option {option}", instead)
-    names = error.ctx.command_path.split()[1:] if error.ctx else []
-    return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*names, "--help"))
-
-
-def _instead_of(option: str, command: Any, words: list[str]) -> str:
-    """What mtx has instead of an unknown option: an option or argument of the command, or settings; "" if nothing."""
-    from mtx.config.messages import NOT_THERE, keys_meant
-    from mtx.config.schema import key_names
-
-    name = option.lstrip("-").replace("-", "_")
-    parameters = {parameter.name: parameter for parameter in command.params}
-    if name in NOT_THERE:
-        return NOT_THERE[name]
-    if meant := keys_meant(name, parameters):
-        parameter = parameters[meant[0]]
-        if parameter.param_type_name == "argument":
-            return mtx_command(command.name, *_without_names(command, words))
-        return f"{parameter.opts[-1]} {'cuda' if parameter.name == 'device' else parameter.metavar or ''}"
-    values = " ".join(f"{key}=VALUE" for key in keys_meant(name, key_names()) if "settings" in parameters)
-    return values and f"settings are written key=value: {values}"
-
-
-def _without_names(command: Any, words: list[str]) -> list[str]:
-    """The words after a command, in which options that mean its arguments are arguments."""
-    from mtx.config.messages import keys_meant
-
-    arguments = {each.name: list[str]() for each in command.params if each.param_type_name == "argument"}
-    others = list[str]()
-    remaining = iter(words[words.index(command.name) + 1 :])
-    for word in remaining:
-        option, _, value = word.partition("=")
-        meant = keys_meant(option.lstrip("-"), arguments) if option.startswith("-") else []
-        if meant:
-            arguments[meant[0]].append(value or next(remaining, ""))
-        else:
-            others.append(word)
-    first, *rest = arguments.values()
-    return [*first, *others, *chain.from_iterable(rest)]
-
-
 def _as_mtx_error(error: BaseException, words: list[str]) -> MtxError:
     """Any error as an `MtxError`: a line, an exit code, and a help with the next step."""
     match error:
         case MtxError():
             return error
         case _CommandLineError():
-            return _usage_error(error, words)
+            return explain(error, words)
         case TerminatedError():
             return StoppedError(str(error), error.signal_number, error.help)
         case KeyboardInterrupt() | typer.Abort():

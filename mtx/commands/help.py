@@ -4,18 +4,15 @@ Typer's own groups and colours need rich, which `mtx --help` does not import.
 """
 
 import itertools
-import os
 import re
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from mtx.errors import UsageError
-from mtx.formatting import did_you_mean, in_color, mtx_command, shell_command
-from mtx.storage.run_files import is_model
+from mtx.commands.mistyped import refuse_misplaced, refuse_name
+from mtx.formatting import in_color
 
 # The groups of `mtx --help` in their order, with what the help of each of their commands shows as its examples.
 _EXAMPLES = {
@@ -74,13 +71,6 @@ EXAMPLES = {
     }
     for group, text in _EXAMPLES.items()
 }
-
-
-def examples(command: str | None) -> list[str]:
-    """The examples of a command."""
-    return next(lines for group in EXAMPLES.values() for name, lines in group.items() if name == command)
-
-
 FIRST_STEPS = [
     "mtx trains a translation model from parallel text with one command.",
     "",
@@ -150,23 +140,17 @@ class Command(_Help, TyperCommand):
             if parameter.name in _HIDDEN.get(name or "", "").split():
                 parameter.hidden = True  # type: ignore[attr-defined]
 
+    @property
+    def examples(self) -> list[str]:
+        """The examples of the command."""
+        return next(lines for group in EXAMPLES.values() for name, lines in group.items() if name == self.name)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words after the command; raises UsageError if MODEL is not the first argument or FILE is a text."""
+        """Parse the words after the command; see `refuse_misplaced`."""
         words = [*args]
         rest = super().parse_args(ctx, args)
-        model = ctx.params.get("model")
-        file = ctx.params.get("file")
-        if ctx.resilient_parsing:  # a shell asks for completions
-            return rest
-        for before, word in itertools.pairwise(["", *words]):
-            if model and is_model(word) and not is_model(model) and not before.startswith("-"):
-                words.remove(word)
-                words.insert(words.index(model), word)
-                raise UsageError(f"{model}: not a model; MODEL comes first", mtx_command(self.name or "", *words))
-            if Path(word) == file and len(word.split()) > 1 and not (os.path.lexists(word) or did_you_mean(file)):
-                words.remove(word)
-                command = mtx_command(self.name or "", *words)
-                raise UsageError(f"{word}: no such file", f"{shell_command('echo', word)} | {command}")
+        if not ctx.resilient_parsing:  # unlike for the completions of a shell
+            refuse_misplaced(self.name or "", ctx.params, words)
         return rest
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -183,7 +167,7 @@ class Command(_Help, TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, one a line and never wrapped, so that they can be pasted."""
         with formatter.section(_title("Examples")):
-            for line in examples(self.name):
+            for line in self.examples:
                 formatter.write(f"{' ' * formatter.current_indent}{line}\n")
 
 
@@ -191,12 +175,9 @@ class Group(_Help, TyperGroup):
     """The `mtx` command, whose help lists the commands in groups."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; raises UsageError for what `mtx train` takes, with that command."""
+        """Find the command; see `refuse_name`."""
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            from mtx.config.settings import is_name
-
-            if is_name(args[0]):
-                raise UsageError(f"{args[0]}: not a command", mtx_command("train", *args))
+            refuse_name(args)
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

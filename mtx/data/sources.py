@@ -259,36 +259,18 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         for folder in (data.dir, ".")
         if folder and name  # an empty one is not the current folder
     }
-    missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
-        absent = list[Path]()
-        for stem in (*names, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
-            sides = [Path(data.dir or ".", f"{stem}.{language}") for language in languages]
-            src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
-            if src and src == tgt:
-                raise UsageError(
-                    f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
-                )
-            if src and tgt:
-                return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
-            absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
-        missing = " and no ".join(f"{side}[.gz]" for side in absent)
-        pairs = [pair for stem in names if stem for pair in find_sides(Path(data.dir or ".", f"{stem}.*"), languages)]
-        if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
-            languages = language_codes(*map(ending_of, pairs[0]))
-            if len(pairs) > 1:
-                present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
-                help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
-                raise UsageError(f"{name}: expected text in two languages, got {present}", help)
-        matching = [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]
-        if len(matching) == 1:
-            return Corpus(name, partial(read_text, *matching[0]), matching[0], languages=languages)
+        if corpus := _find_two_files(data, name, [*names], key, languages):
+            return corpus
         if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, candidates[folder])
     path = next(filter(_is_file, candidates), None)
     if path is None:
         if FILE_ENDING.search(name):
-            missing += did_you_mean(next(iter(candidates)))
+            missing = f"{' or '.join(map(str, candidates))}{did_you_mean(next(iter(candidates)))}"
+        else:
+            wanted = [_side(data, next(iter(names)), language) for language in languages]
+            missing = " and no ".join(f"{side}[.gz]" for side in wanted if not _plain_or_gzip(side))
         help = (
             "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
             "with data.dir, data.src and data.tgt"
@@ -305,6 +287,44 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         columns = ()
     languages = candidates[path]
     return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
+
+
+def _side(data: DataConfig, stem: str, language: str) -> Path:
+    return Path(data.dir or ".", f"{stem}.{language}")
+
+
+def _plain_or_gzip(path: Path) -> Path | None:
+    """A file, or it with .gz; None if there is neither."""
+    return next(filter(_is_file, (path, Path(f"{path}.gz"))), None)
+
+
+def _find_two_files(data: DataConfig, name: str, stems: list[str], key: str, languages: Languages) -> Corpus | None:
+    """The text of two files STEM.LANG or STEM.LANG.gz in two languages; None if there are none.
+
+    Args:
+        stems: what `name` stands for.
+
+    Raises:
+        UsageError: if both sides are one file, or the languages are not known and there are more than two.
+    """
+    usual = _VALID_NAMES if key == "valid" and name in _VALID_NAMES else ()
+    for stem in (*stems, *usual):
+        src, tgt = (_plain_or_gzip(_side(data, stem, language)) for language in languages)
+        if src and src == tgt:
+            raise UsageError(f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair")
+        if src and tgt:
+            return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
+    pairs = [pair for stem in stems if stem for pair in find_sides(_side(data, stem, "*"), languages)]
+    if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
+        languages = language_codes(*map(ending_of, pairs[0]))
+        if len(pairs) > 1:
+            present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
+            help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
+            raise UsageError(f"{name}: expected text in two languages, got {present}", help)
+    matching = [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]
+    if len(matching) == 1:
+        return Corpus(name, partial(read_text, *matching[0]), matching[0], languages=languages)
+    return None
 
 
 def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages) -> Corpus:
