@@ -4,6 +4,7 @@ Typer's own groups and colours need rich, which `mtx --help` does not import.
 """
 
 import itertools
+import os
 import re
 import sys
 from collections import defaultdict
@@ -13,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mtx.commands.mistyped import refuse_misplaced, refuse_name
 from mtx.formatting import in_color
+from mtx.storage.run_files import is_model
 
 # The groups of `mtx --help` in their order, with what the help of each of their commands shows as its examples.
 _EXAMPLES = {
@@ -149,8 +151,11 @@ class Command(_Help, TyperCommand):
         """Parse the words after the command; see `refuse_misplaced`."""
         words = [*args]
         rest = super().parse_args(ctx, args)
-        if not ctx.resilient_parsing:  # unlike for the completions of a shell
-            refuse_misplaced(self.name or "", ctx.params, words)
+        model = ctx.params.get("model")
+        file = ctx.params.get("file")
+        is_wrong = (model and not is_model(model)) or (file and not os.path.lexists(file))
+        if is_wrong and not ctx.resilient_parsing:  # if it is true, a shell asks for completions
+            refuse_misplaced(self.name or "", model, file, words)
         return rest
 
     def get_params(self, ctx: Any) -> list[Any]:

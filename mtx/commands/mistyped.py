@@ -61,16 +61,14 @@ def _without_names(command: Any, words: list[str]) -> list[str]:
     return [*first, *others, *chain.from_iterable(rest)]
 
 
-def refuse_misplaced(command: str, values: dict[str, Any], words: list[str]) -> None:
+def refuse_misplaced(command: str, model: str, file: Path | None, words: list[str]) -> None:
     """Raise UsageError if MODEL is not the first argument, or if FILE is a text.
 
     Args:
-        values: the arguments and options of the command, as they were read from its `words`.
+        model, file: what was read from the `words` after the command.
     """
-    model = values.get("model")
-    file = values.get("file")
     for before, word in pairwise(["", *words]):
-        if model and is_model(word) and not is_model(model) and not before.startswith("-"):
+        if is_model(word) and not is_model(model) and not before.startswith("-"):
             words.remove(word)
             words.insert(words.index(model), word)
             raise UsageError(f"{model}: not a model; MODEL comes first", mtx_command(command, *words))
