@@ -48,6 +48,7 @@
     }
   });
   changed();
+  if (document.activeElement === document.body) ui.text.focus();
 
   function fillTargets(wanted) {
     const codes = ui.source.value === AUTO ? sources.flatMap(({ targets }) => targets)

@@ -160,6 +160,23 @@ def test_lines_that_need_a_look_are_shaded(open_page: Open) -> None:
         assert output(page).locator("span").first.get_attribute("title") == "Expected quality 1 of 100"
 
 
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_the_text_has_the_focus_unless_a_user_was_quicker(browser: Any, address: str, is_quick: bool) -> None:
+    page = browser.new_page()
+    logged = list[str]()
+    page.on("console", lambda message: logged.append(message.text))
+    if is_quick:
+        page.add_init_script(
+            "new MutationObserver(() => document.getElementById('target')?.focus())"
+            ".observe(document, {childList: true, subtree: true})"
+        )
+    page.goto(address)
+    page.wait_for_timeout(200)  # the browser focuses after it has drawn the page
+    assert page.evaluate("document.activeElement.id") == ("target" if is_quick else "text")
+    assert logged == []
+    page.context.close()
+
+
 def test_copying(open_page: Open, address: str) -> None:
     page = open_page(address, permissions=["clipboard-read", "clipboard-write"])
     translate(page, "a dog")
