@@ -155,7 +155,7 @@ class Command(_Help, TyperCommand):
         file = ctx.params.get("file")
         is_wrong = (model and not is_model(model)) or (file and not os.path.lexists(file))
         if is_wrong and not ctx.resilient_parsing:  # if it is true, a shell asks for completions
-            refuse_misplaced(self.name or "", model, file, words)
+            refuse_misplaced(self, ctx.params, words)
         return rest
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -30,57 +30,96 @@ def _instead_of(option: str, command: Any, words: list[str]) -> str:
     from mtx.config.messages import NOT_THERE, keys_meant
     from mtx.config.schema import key_names
 
-    name = option.lstrip("-").replace("-", "_")
-    parameters = {parameter.name: parameter for parameter in command.params}
+    name = _name_of(option)
     if name in NOT_THERE:
         return NOT_THERE[name]
-    if meant := keys_meant(name, parameters):
-        parameter = parameters[meant[0]]
-        if parameter.param_type_name == "argument":
-            return mtx_command(command.name, *_without_names(command, words))
+    values = [value for word, value in pairwise([*words, ""]) if word == option]
+    values += [word.removeprefix(f"{option}=") for word in words if word.startswith(f"{option}=")]
+    parameter = _find_parameter(option, values[0] if values else "", command)
+    if parameter and parameter.param_type_name == "argument":
+        return mtx_command(command.name, *_without_names(command, words))
+    if parameter:
         return f"{parameter.opts[-1]} {'cuda' if parameter.name == 'device' else parameter.metavar or ''}"
-    values = " ".join(f"{key}=VALUE" for key in keys_meant(name, key_names()) if "settings" in parameters)
-    return values and f"settings are written key=value: {values}"
+    takes_settings = any(parameter.name == "settings" for parameter in command.params)
+    settings = " ".join(f"{key}=VALUE" for key in keys_meant(name, key_names()) if takes_settings)
+    return settings and f"settings are written key=value: {settings}"
+
+
+def _name_of(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
+def _find_parameter(option: str, value: str, command: Any) -> Any:
+    """The option or argument that an unknown option with a value means; None if nothing.
+
+    `--src` may be a file or a language: it is a language if no file has its name.
+    """
+    from mtx.config.messages import keys_meant
+
+    parameters = {parameter.name: parameter for parameter in command.params}
+    meant = [parameters[name] for name in keys_meant(_name_of(option), parameters)]
+    if not os.path.lexists(value):
+        meant.sort(key=lambda parameter: parameter.param_type_name == "argument")
+    return meant[0] if meant else None
 
 
 def _without_names(command: Any, words: list[str]) -> list[str]:
     """The words after a command, in which options that mean its arguments are arguments."""
-    from mtx.config.messages import keys_meant
-
     arguments = {each.name: list[str]() for each in command.params if each.param_type_name == "argument"}
     others = list[str]()
-    remaining = iter(words[words.index(command.name) + 1 :])
-    for word in remaining:
-        option, _, value = word.partition("=")
-        meant = keys_meant(option.lstrip("-"), arguments) if option.startswith("-") else []
-        if meant:
-            arguments[meant[0]].append(value or next(remaining, ""))
+    remaining = words[words.index(command.name) + 1 :]
+    while remaining:
+        word = remaining.pop(0)
+        option, has_value, value = word.partition("=")
+        if not has_value and remaining:
+            value = remaining[0]
+        parameter = _find_parameter(option, value, command) if option.startswith("-") else None
+        if parameter and parameter.name in arguments:
+            arguments[parameter.name].append(value or parameter.metavar.strip("[]."))
+            if not has_value:
+                del remaining[:1]
         else:
             others.append(word)
     first, *rest = arguments.values()
     return [*first, *others, *chain.from_iterable(rest)]
 
 
-def refuse_misplaced(command: str, model: str, file: Path | None, words: list[str]) -> None:
+def refuse_misplaced(command: Any, values: dict[str, Any], words: list[str]) -> None:
     """Raise UsageError if MODEL is not the first argument, or if FILE is a text.
 
     Args:
-        model, file: what was read from the `words` after the command.
+        values: the arguments and options, as they were read from the `words` after the command.
     """
-    for before, word in pairwise(["", *words]):
-        if is_model(word) and not is_model(model) and not before.startswith("-"):
+    model = values["model"]
+    file = values.get("file")
+    arguments = (values.get(each.name) for each in command.params if each.param_type_name == "argument")
+    for word in chain.from_iterable(value if isinstance(value, list) else [str(value or "")] for value in arguments):
+        if model and is_model(word) and not is_model(model):
             words.remove(word)
             words.insert(words.index(model), word)
-            raise UsageError(f"{model}: not a model; MODEL comes first", mtx_command(command, *words))
-        if Path(word) == file and len(word.split()) > 1 and not (os.path.lexists(word) or did_you_mean(file)):
-            words.remove(word)
-            help = f"{shell_command('echo', word)} | {mtx_command(command, *words)}"
-            raise UsageError(f"{word}: no such file", help)
+            help = mtx_command(command.name, *words)
+            if "file" in values and _is_sentence(model):
+                help = _pipe(model, command, words)
+            raise UsageError(f"{model}: not a model; MODEL comes first", help)
+    if file and _is_sentence(str(file)):
+        raise UsageError(f"{file}: no such file", _pipe(str(file), command, words))
+
+
+def _is_sentence(argument: str) -> bool:
+    """Whether an argument has several words, and no file has its name or a similar one."""
+    return len(argument.split()) > 1 and not (os.path.lexists(argument) or did_you_mean(Path(argument)))
+
+
+def _pipe(text: str, command: Any, words: list[str]) -> str:
+    """A command with a text from stdin in place of its FILE."""
+    others = [word for word in words if word != text]
+    return f"{shell_command('echo', text)} | {mtx_command(command.name, *others)}"
 
 
 def refuse_name(words: list[str]) -> None:
-    """Raise UsageError for what `mtx train` takes, in the place of a command."""
+    """Raise UsageError for a model or a text in the place of a command."""
     from mtx.config.settings import is_name
 
     if is_name(words[0]):
-        raise UsageError(f"{words[0]}: not a command", mtx_command("train", *words))
+        command = "translate" if is_model(words[0]) else "train"
+        raise UsageError(f"{words[0]}: not a command", mtx_command(command, *words))

@@ -81,9 +81,12 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
-    from mtx.data.sources import describe, describe_languages
+    from mtx.data.sources import describe, describe_languages, holds_pairs
 
-    words = settings.put_names_first(arguments or [])
+    def is_name(word: str) -> bool:
+        return settings.is_name(word) or (not settings.is_override(word) and bool(holds_pairs(word)))
+
+    words = sorted(arguments or [], key=is_name, reverse=True)  # names come first, wherever they were typed
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
     overrides = words[len(names) :]
     if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):

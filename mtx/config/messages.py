@@ -14,11 +14,11 @@ _NAMES = """
 run_dir output: output output_dir out_dir save_dir exp_dir log_dir out outfile out_file output_file output_path pred
 run_dir model teacher models: model_dir checkpoint_dir model_path model_name model_name_or_path checkpoint ckpt m
 settings: config config_file cfg recipe c
-settings file src mono systems: input input_file infile in_file i text
+settings file src mono systems: input input_file infile in_file i
 seed: random_seed rng_seed manual_seed
 device: gpu cuda use_cuda use_gpu accelerator
 precision: fp16 bf16 fp32 int8 amp mixed_precision half dtype compute_type quantization
-data.src src file: source src src_file
+data.src src file from_: source src src_file
 data.src from_: source_lang source_language src_lang
 data.tgt tgt to: target trg tgt target_lang target_language tgt_lang trg_lang
 data.src data.tgt: lang langs language languages lang_pair language_pair direction
@@ -62,6 +62,7 @@ KEYS_FOR = {name: keys.split() for keys, names in re.findall("(.+): (.+)", _NAME
 _NOT_THERE = {
     "update_freq accum_count grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
     "training.batch_tokens target tokens; gradients are accumulated automatically if memory is short",
+    "text sentence": 'a text is piped: echo "a text" | mtx translate MODEL',
     "wandb mlflow comet neptune": "mtx does not support such services; training.tensorboard=true writes metrics for "
     "TensorBoard",
     "workers num_workers n_workers": "there is no such setting: a thread prepares the batches while the model trains",
@@ -94,18 +95,20 @@ def nearest(name: str, names: Iterable[str], similarity: float = _SIMILAR) -> st
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     """The keys among `names` that an unknown key may mean: the name in other programs, else the nearest spelling.
 
-    That is one with the same letters, or a similar one of the same section, or of any: `training.lr` is read as `lr`.
+    That is the same key of another section, else one with the same letters, or a similar one, of its own section, or of
+    any: `training.lr` is read as `lr`.
     """
     last = _without_section(name)
     if keys := [key for key in KEYS_FOR.get(last, []) if key in names]:
         return keys
-    alike = [key for key in names if sorted(_last(key)) == sorted(last)]
-    if not alike:
-        of_section = [_last(key) for key in names if key.startswith(f"{name.rpartition('.')[0]}.")]
-        closest = nearest(last, of_section) or nearest(last, map(_last, names), _NEAR)
-        alike = [key for key in names if _last(key) == closest]
-    same = nearest(name, alike, 0)
-    return [same] if same else []
+    lasts = [*map(_last, names)]
+    in_section = [_last(key) for key in names if key.startswith(f"{name.rpartition('.')[0]}.")]
+    closest = last if last in lasts else None
+    for group, similarity in ((in_section, _SIMILAR), (lasts, _NEAR)):
+        with_same_letters = [each for each in group if sorted(each) == sorted(last)]
+        closest = closest or nearest(last, with_same_letters, 0) or nearest(last, group, similarity)
+    meant = nearest(name, [key for key in names if _last(key) == closest], 0)
+    return [meant] if meant else []
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:

@@ -59,11 +59,6 @@ def is_name(argument: str) -> bool:
     return argument in recipe_names() or (exists(argument) and not is_override(argument))
 
 
-def put_names_first(arguments: list[str]) -> list[str]:
-    """Command-line arguments with names before settings, wherever they were typed."""
-    return sorted(arguments, key=lambda argument: not is_name(argument))
-
-
 def resolve(name: str | None, overrides: list[str]) -> Resolved:
     """Read the configuration `name` (see `find_config`) and apply `key=value` overrides.
 
@@ -246,8 +241,8 @@ def find_config(name: str) -> Path:
         help = mtx_command("train", "own-text", f"data.train={write_list([name])}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
-    suggestion = f", did you mean {recipe}?" if recipe else did_you_mean(path)
-    suggestion = suggestion or about_unknown(name, [*Config.model_fields, *key_names()])
+    suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
+    suggestion = suggestion or did_you_mean(path)
     kind = "recipe" if recipe or "." not in name else "recipe, setting or file"
     help = "mtx config lists the recipes, and mtx config training the settings of that section"
     raise UsageError(f"no {kind} named {name!r}{suggestion}", help)

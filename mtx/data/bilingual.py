@@ -95,7 +95,11 @@ class BilingualReader:
             has_pairs |= bool(rows)
             lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
-        if problem and not has_pairs:
+        named = list(filter(None, present))
+        lacks_one = languages != PLAIN_NAMES and any(
+            all(match_rank(name, language) is None for name in named) for language in languages
+        )
+        if problem and not has_pairs and not (named and lacks_one):
             raise DataError(problem)
         if not present:
             raise DataError(f"{path}: no units")

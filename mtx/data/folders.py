@@ -16,7 +16,7 @@ from itertools import combinations, islice
 from pathlib import Path
 
 from mtx.data.bilingual import match_rank
-from mtx.data.language_detection import CODE, languages_of
+from mtx.data.language_detection import languages_of
 from mtx.data.languages import Languages, code_of, is_code
 from mtx.data.readers import FILE_ENDING, READERS, no_pairs, reader_of
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
@@ -31,10 +31,6 @@ Directions = Counter[Languages]  # and their numbers of pairs; a language that n
 # Codes of languages that are endings of programs, too: install.sh and install.pl are programs, train.sh and train.pl
 # Serbo-Croatian and Polish. Most programs have three such lines in ten, and news in 128 languages at most one in eight.
 _PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "sh", "so", "st", "sv", "ts"])
-# Codes of ISO 639, too: backups, logs, settings, and what is known about each line of a text
-_OTHER_ENDINGS = frozenset(
-    ["bak", "cfg", "err", "ids", "log", "lst", "map", "new", "num", "old", "pos", "raw", "seg", "tag", "tmp", "txt"]
-)
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 EXPECTED = f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
@@ -43,7 +39,7 @@ EXPECTED = f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NA
 def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
 
-    Two files of lines are a text if their endings are languages, see `pair_sides`, and their lines are equally many.
+    Two files of lines are a text if their endings are languages, see `pair_sides`, and they have equally many lines.
     Hidden files and those of runs/ are skipped, and other files are counted. A file that has pairs or languages and
     cannot be read is skipped with a warning.
 
@@ -70,12 +66,9 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
         endings = ending_of(src), ending_of(tgt)
         if {*endings} <= _PROGRAM_ENDINGS and _is_program(src) and _is_program(tgt):
             continue
-        num_src, num_tgt = _count_lines(src), _count_lines(tgt)
-        if num_src and num_src == num_tgt:
-            texts[src, tgt] = Counter({language_codes(*endings): num_src})
+        if _have_equal_lines(src, tgt):
+            texts[src, tgt] = Counter({language_codes(*endings): _count_lines(src)})
             sides |= {src, tgt}
-        elif num_src and num_tgt:
-            log_once(f"skipping {src}: it has {num_src:,} lines, {tgt} has {num_tgt:,}", logging.WARNING)
     others = [path for path in others if path not in sides]
     if not texts:
         _explain(folder, others)
@@ -113,16 +106,22 @@ def pair_sides(paths: Iterable[Path], languages: Iterable[str]) -> list[tuple[Pa
 def _is_other_side(path: Path, side: Path) -> bool:
     """Whether a file is the other side of a text, in a language that mtx does not know, and logs it.
 
-    ISO 639 must have its ending, its lines must be equally many, and it must not be of another kind.
+    Its ending must be a code, it must have as many lines as the other `side`, and it must not be of another kind.
     """
     ending = ending_of(path)
-    if not is_code(ending) or ending.lower() in _OTHER_ENDINGS:
-        return False
-    if not 0 < _count_lines(path) == _count_lines(side) or kind_of_file(path):
+    if not is_code(ending) or kind_of_file(path) or not _have_equal_lines(path, side):
         return False
     refusal = shell_command("mv", path, Path(f"{path}.txt"))
     log_once(f"{path}: taken for text in the language {ending!r}; if it is not: {refusal}")
     return True
+
+
+def _have_equal_lines(one: Path, other: Path) -> bool:
+    """Whether two files have the same number of lines; warns if both have some, but not equally many."""
+    num_lines, num_others = _count_lines(one), _count_lines(other)
+    if num_lines and num_others and num_lines != num_others:
+        log_once(f"skipping {one}: it has {num_lines:,} lines, {other} has {num_others:,}", logging.WARNING)
+    return 0 < num_lines == num_others
 
 
 def _explain(folder: Path, others: list[Path]) -> None:
@@ -135,12 +134,16 @@ def _explain(folder: Path, others: list[Path]) -> None:
     files = list(filter(_is_text, others))
     if not files:
         raise UsageError(f"{folder}: no file of text ({shown})", EXPECTED)
-    endings = filter(CODE.fullmatch, {ending_of(path) for path in files if not kind_of_file(path)})
-    languages = sorted(endings, key=lambda ending: (language_of_column(ending) is None, ending))
-    if len(languages) > 1 and not language_of_column(languages[1]):
-        problem = f"the languages of .{', .'.join(languages)} are not all known"
-        help = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
-        raise UsageError(f"{folder}: {problem}", help)
+    texts = defaultdict[str, set[str]](set)
+    for path in files:
+        if is_code(ending_of(path)) and not kind_of_file(path):
+            texts[prefix_of(path)].add(ending_of(path))
+    for endings in texts.values():
+        languages = sorted(endings, key=lambda ending: (language_of_column(ending) is None, ending))
+        if len(languages) > 1 and not language_of_column(languages[1]):
+            problem = f"the languages of .{', .'.join(languages)} are not all known"
+            help = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
+            raise UsageError(f"{folder}: {problem}", help)
     log_once(f"{folder}: {shown} skipped")
     refused = no_pairs(*files[:2])
     log.warning("skipping %s\n  help: %s", refused, refused.help)

@@ -22,7 +22,7 @@ import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, match_rank
-from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, key_of, script_of
+from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, is_code, key_of, script_of
 from mtx.data.readers import Reader, reader_of
 from mtx.data.tables import (
     PLAIN_NAMES,
@@ -46,8 +46,6 @@ _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 # Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
 _IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
-# Perhaps of a language that mtx does not know
-CODE = re.compile(r"(?!(?:id|no|src|tgt|trg|txt)$)[a-z]{2,3}(?:[-_]\w{2,8})?")
 _TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
@@ -230,7 +228,7 @@ def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     named = {language: name for name in names if (language := language_of_column(name))}
     if len(named) > 2:
         named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-    if len(named) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(CODE.fullmatch, names)):
+    if len(named) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(is_code, names)):
         return [*map(code_of, names)], "its header"  # keys are names, so that one of them may be an unknown language
     if len(named) >= 2:
         return [*named], "its header"

@@ -118,6 +118,15 @@ _LETTER_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 _CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
 
 
+# Codes that are, as an ending or a key, copies of a text, its sets and sides, or what is known about its lines
+_OTHER_WORDS = """
+bak cfg err log lst map new old org ori out raw tmp txt tsv csv xml sgm
+dev tst val trn tra src trg tgt ref sys hyp cor
+age ali aln cat doc dom ids key lab len lid ner num pid pos sco seg set sex sha sid sig sim std sub sum tag top typ
+uid uri url val var vec ver
+"""
+
+
 def code_of(language: str) -> str:
     """The shortest code of a language, without script and region: de for `deu`, `de-AT`, `German`; else unchanged."""
     try:
@@ -126,10 +135,13 @@ def code_of(language: str) -> str:
         return language
 
 
-def is_code(language: str) -> bool:
-    """Whether ISO 639 has a code, in any spelling (bbj, bbj_Latn), also of a language that is not in `KNOWN`."""
+def is_code(word: str) -> bool:
+    """Whether a word is a code of ISO 639, in any spelling (bbj, bbj_Latn), also of a language that is not in `KNOWN`.
+
+    ISO 639 has half of all words of three letters. Those in `_OTHER_WORDS` are not taken for languages.
+    """
     try:
-        return Language.get(language).is_valid()
+        return word.lower() not in _OTHER_WORDS.split() and Language.get(word).is_valid()
     except LanguageTagError:
         return False
 

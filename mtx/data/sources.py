@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, key_names, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
@@ -236,9 +236,13 @@ def _opposite(corpus: Corpus) -> Corpus:
     """The corpus in its opposite direction."""
 
     def blocks() -> Iterator[PairBlock]:
-        return (replace(block, src=block.tgt, tgt=block.src) for block in corpus.blocks())
+        return map(_swap_sides, corpus.blocks())
 
     return replace(corpus, blocks=blocks, languages=corpus.languages[::-1])
+
+
+def _swap_sides(block: PairBlock) -> PairBlock:
+    return replace(block, src=block.tgt, tgt=block.src)
 
 
 def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
@@ -259,8 +263,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         for folder in (data.dir, ".")
         if folder and name  # an empty one is not the current folder
     }
-    if not FILE_ENDING.search(name):
-        if corpus := _find_two_files(data, name, [*names], key, languages):
+    if not FILE_ENDING.search(name) or not any(map(_is_file, candidates)):
+        if corpus := _find_two_files(data.dir or ".", name, [*names], key, languages):
             return corpus
         if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, candidates[folder])
@@ -269,7 +273,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         if FILE_ENDING.search(name):
             missing = f"{' or '.join(map(str, candidates))}{did_you_mean(next(iter(candidates)))}"
         else:
-            wanted = [_side(data, next(iter(names)), language) for language in languages]
+            wanted = [_side(data.dir or ".", next(iter(names)), language) for language in languages]
             missing = " and no ".join(f"{side}[.gz]" for side in wanted if not _plain_or_gzip(side))
         help = (
             "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
@@ -285,12 +289,14 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     is_table = not isinstance(reader, BilingualReader)
     if not is_table and columns is data.columns:  # which are those of tables
         columns = ()
+    if candidates[path] != languages and not data.directions:
+        columns = columns[::-1]  # they are those of the source and the target, and the file is read from its target
     languages = candidates[path]
     return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
 
 
-def _side(data: DataConfig, stem: str, language: str) -> Path:
-    return Path(data.dir or ".", f"{stem}.{language}")
+def _side(folder: str, stem: str, language: str) -> Path:
+    return Path(folder, f"{stem}.{language}")
 
 
 def _plain_or_gzip(path: Path) -> Path | None:
@@ -298,7 +304,7 @@ def _plain_or_gzip(path: Path) -> Path | None:
     return next(filter(_is_file, (path, Path(f"{path}.gz"))), None)
 
 
-def _find_two_files(data: DataConfig, name: str, stems: list[str], key: str, languages: Languages) -> Corpus | None:
+def _find_two_files(folder: str, name: str, stems: list[str], key: str, languages: Languages) -> Corpus | None:
     """The text of two files STEM.LANG or STEM.LANG.gz in two languages; None if there are none.
 
     Args:
@@ -309,16 +315,18 @@ def _find_two_files(data: DataConfig, name: str, stems: list[str], key: str, lan
     """
     usual = _VALID_NAMES if key == "valid" and name in _VALID_NAMES else ()
     for stem in (*stems, *usual):
-        src, tgt = (_plain_or_gzip(_side(data, stem, language)) for language in languages)
+        src, tgt = (_plain_or_gzip(_side(folder, stem, language)) for language in languages)
         if src and src == tgt:
             raise UsageError(f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair")
         if src and tgt:
             return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
-    pairs = [pair for stem in stems if stem for pair in find_sides(_side(data, stem, "*"), languages)]
+    pairs = [pair for stem in stems if stem for pair in find_sides(_side(folder, stem, "*"), languages)]
     if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
+        given = {*map(code_of, languages)} - {*PLAIN_NAMES}
+        present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
+        pairs = [pair for pair in pairs if given <= {code_of(ending_of(side)) for side in pair}] or pairs
         languages = language_codes(*map(ending_of, pairs[0]))
         if len(pairs) > 1:
-            present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
             help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
             raise UsageError(f"{name}: expected text in two languages, got {present}", help)
     matching = [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]
@@ -398,7 +406,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                         help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
-            yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
+            yield _swap_sides(block) if is_swapped else block
 
     return replace(corpus, blocks=blocks)
 
@@ -549,11 +557,28 @@ def holds_pairs(name: str, languages: Iterable[str] = PLAIN_NAMES) -> bool | Non
 
 
 def named_sides(names: Sequence[str], languages: Languages) -> Languages | None:
-    """The languages of two files NAME.LANG of one NAME, in the order in which they are named; None for other names."""
-    paths = [*map(Path, names)]
-    if len(paths) == 2 and pair_sides(paths, languages):
-        return language_codes(*map(ending_of, paths))
-    return None
+    """The languages of two files NAME.LANG of one NAME, in the order in which they are named; None for other names.
+
+    Raises:
+        UsageError: if mtx would read other files of NAME: plain ones instead of gzip, or in other `languages`.
+    """
+    paths = tuple(map(Path, names))
+    if len(paths) != 2 or not pair_sides(paths, languages):
+        return None
+    src, tgt = map(ending_of, paths)
+    are_given = {*languages}.isdisjoint(PLAIN_NAMES)
+    choices = [languages] if are_given else [language_codes(src, tgt), (tag_of(src), tag_of(tgt))]
+    others = list[str]()
+    for choice in choices:
+        found = _find_two_files(".", names[0], [prefix_of(paths[0])], "train", choice)
+        if found and {*found.files} == {*paths}:
+            return choice
+        if found:
+            others = [str(file) for file in found.files if file not in paths]
+    problem = f"{' and '.join(names)}: no text in {' and '.join(choices[0])}"
+    if others:
+        problem += f", which is in {' and '.join(others)}"
+    raise UsageError(problem, "name these files, or other languages: data.src=en data.tgt=de")
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:
@@ -562,12 +587,15 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     Raises:
         UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    for name in names:
-        if FILE_ENDING.search(name) and not exists(name):
-            raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
     values = dict(override.partition("=")[::2] for override in overrides)
     languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
-    kinds = {holds_pairs(name, languages) for name in names}
+    kinds = set[bool | None]()
+    for name in names:
+        kind = holds_pairs(name, languages)
+        kinds.add(kind)
+        is_one_of_files = len(names) > 1 and Path(name).suffix and name not in key_names()
+        if kind is None and (FILE_ENDING.search(name) or is_one_of_files) and not exists(name):
+            raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
     sides = named_sides(names, languages)
     if sides:
         names, kinds = [prefix_of(Path(names[0]))], {True}

@@ -118,8 +118,8 @@ def open_run(config: Config) -> Iterator[RunLayout]:
             yield paths
         except BaseException as error:
             if isinstance(error, TerminatedError):
-                does = "resume" if has_begun(paths) else "prepare the text from the start"
-                error.help = f"rerun the same command to {does}"
+                action = "resume" if has_begun(paths) else "prepare the text from the start"
+                error.help = f"rerun the same command to {action}"
             if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
                 _remove(paths.status, paths.config, paths.lock, *new_directories)
             raise

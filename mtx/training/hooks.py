@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _SAMPLE_CHARS = 120
 # How much less or more time a validation may later take: it does more than search, and lengths settle at those of the
 # references.
-_LEAST_SHARE, _MOST_SHARE = 0.1, 2.0
+_LEAST_FACTOR, _MOST_FACTOR = 0.1, 2.0
 
 
 @dataclass(kw_only=True)
@@ -136,9 +136,9 @@ class Validation:
         as the references. The less time is left, the less of that is expected.
 
         Args:
-            share: of the time limit that is over, at most 1.
+            share: the part of the time limit that has passed, at most 1.
         """
-        settled = min(_MOST_SHARE, max(_LEAST_SHARE, self.length_ratio))
+        settled = min(_MOST_FACTOR, max(_LEAST_FACTOR, self.length_ratio))
         return self.seconds * (share + (1 - share) * settled)
 
 

@@ -166,6 +166,7 @@ def test_a_misspelled_key_is_found_without_its_section_if_no_other_is_called_so(
     ("override", "meant"),
     [
         ("data.scr=en", "data.src"),
+        ("data.sorce=en", "data.src"),
         ("data.gtt=de", "data.tgt"),
         ("model.ite=true", "model.tie"),
         ("model.scor=true", "model.score"),

@@ -116,6 +116,11 @@ def pairs_of_memory(directory: Path, units: str, columns: tuple[str, ...] = ()) 
     return [*BilingualReader(read_tmx)(directory / "a.tmx", ("en", "de"), columns)]
 
 
+def test_a_language_that_is_not_there_is_said_before_an_element_that_a_unit_lacks(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no unit is in both en and de; it has en \(1\), fr \(1\)$"):
+        pairs_of_memory(tmp_path, HALF.replace('"de"', '"fr"'))
+
+
 @pytest.mark.parametrize(
     ("units", "columns", "problem"),
     [

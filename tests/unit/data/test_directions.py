@@ -181,6 +181,17 @@ def test_columns_and_a_table_in_the_wrong_order_are_those_of_the_file(
     ]
 
 
+@pytest.mark.parametrize("columns", [("bbj", "nnh"), ("2", "1")])
+def test_columns_are_those_of_source_and_target_in_a_table_that_is_read_from_its_target(
+    columns: tuple[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path / "of.nnh-bbj.tsv", "nnh\tbbj\n" + "".join(f"two {n}\tone {n}\n" for n in range(9)))
+    data = {"dir": str(tmp_path), "src": "bbj", "tgt": "nnh", "train": "of.{src}-{tgt}.tsv", "columns": columns}
+    [corpus] = find_corpora(DataConfig.model_validate(data)).train
+    block = next(corpus.blocks())
+    assert (block.src[-1], block.tgt[-1]) == ("one 8", "two 8")
+
+
 @pytest.mark.parametrize("form", ["tsv", "tmx", "two files", "folder"])
 def test_what_is_held_out_of_one_text_is_held_out_in_both_directions(form: str, tmp_path: Path) -> None:
     """A second text has the same pairs in one order only."""

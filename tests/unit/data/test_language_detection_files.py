@@ -177,7 +177,7 @@ def test_the_keys_of_two_languages_need_only_one_that_is_known(tmp_path: Path) -
             assert block.tgt == ["taa 0", "taa 1", "taa 2"]
 
 
-@pytest.mark.parametrize("keys", [("fur", "lij"), ("en", "dholuo"), ("id", "doc")])
+@pytest.mark.parametrize("keys", [("fur", "lij"), ("en", "dholuo"), ("id", "doc"), ("en", "key"), ("url", "de")])
 def test_other_keys_are_shown_with_the_settings_that_name_them(keys: tuple[str, str], tmp_path: Path) -> None:
     row = {"number": 1, "translation": dict.fromkeys(keys, "a")}
     (tmp_path / "a.json").write_text(json.dumps(row) + "\n")

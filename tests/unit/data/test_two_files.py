@@ -157,7 +157,25 @@ def test_languages_that_are_given_are_not_guessed(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize(
     "ending",
-    ["txt", "md", "py", "json", "log", "html", "zip", "bak", "orig", "xml", "csv", "srt", "TXT", "pos", ""],
+    [
+        "txt",
+        "md",
+        "py",
+        "json",
+        "log",
+        "html",
+        "zip",
+        "bak",
+        "orig",
+        "xml",
+        "csv",
+        "srt",
+        "TXT",
+        "pos",
+        "dev",
+        "ids",
+        "",
+    ],
 )
 def test_another_kind_of_file_is_no_language(ending: str) -> None:
     write("my.en", f"my.{ending}")
@@ -175,13 +193,75 @@ def test_lines_decide_whether_a_code_is_a_language() -> None:
     assert found == [(Path("other.en"), Path("other.bbj")), (Path("three.en"), Path("three.de"))]
 
 
+@pytest.mark.parametrize(
+    "names", [*permutations(["my.en-GB", "my.de"]), *permutations(["my.eng", "my.de"]), ("my.en-US", "my.en-GB")]
+)
+def test_the_file_that_is_named_is_read_beside_another_spelling(names: tuple[str, str]) -> None:
+    write("my.en", "my.eng", "my.en-US", "my.en-GB", "my.de")
+    [corpus] = find_corpora(resolve(*names).data).train
+    assert corpus.files == (Path(names[0]), Path(names[1]))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["a.en.gz", "a.de.gz"], "a.en.gz and a.de.gz: no text in en and de, which is in a.en and a.de"),
+        (["a.en", "a.de", "data.src=fr", "data.tgt=en"], "a.en and a.de: no text in fr and en, which is in a.fr"),
+        (["a.en", "a.de", "data.src=sw", "data.tgt=en"], "a.en and a.de: no text in sw and en"),
+        (["a.en", "a.ef"], "a.ef: no such file, did you mean a.en?"),
+        (["A.EN", "a.de"], "A.EN: no such file"),
+        (["none.en", "none.de"], "none.en: no such file"),
+    ],
+)
+def test_other_files_than_those_that_are_named_are_never_read(words: list[str], problem: str) -> None:
+    write("a.en", "a.en.gz", "a.eng", "a.de", "a.de.gz", "a.fr")
+    with pytest.raises(UsageError) as error:
+        resolve(*words)
+    assert str(error.value) == problem
+
+
+def test_a_name_and_settings_may_come_in_any_order() -> None:
+    write("my.en", "my.de")
+    assert resolve("seed=5", "my", "data.src=de").seed == 5
+
+
+def test_a_name_may_end_like_that_of_a_table() -> None:
+    write("corpus.tsv.en", "corpus.tsv.de")
+    for words in (["corpus.tsv.en", "corpus.tsv.de"], ["corpus.tsv"]):
+        assert find_corpora(resolve(*words).data).train[0].files == (Path("corpus.tsv.en"), Path("corpus.tsv.de"))
+
+
+def test_of_three_languages_one_may_be_given() -> None:
+    write("my.en", "my.fr", "my.de")
+    with pytest.raises(UsageError) as error:
+        resolve("my", "data.src=fr")
+    assert error.value.help == "choose two: data.src=en data.tgt=fr"
+
+
+def test_unequal_lines_of_a_language_that_mtx_does_not_know_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    write("d/my.en")
+    write("d/my.bbj", count=3)
+    for words in (["d/my.en", "d/my.bbj"], ["d/my"], ["d"]):
+        log_once.cache_clear()
+        caplog.clear()
+        with pytest.raises(MtxError):
+            resolve(*words)
+        assert f"skipping d/my.bbj: it has 3 lines, d/my.en has {len(LINES['en'])}" in caplog.messages
+
+
+def test_programs_of_different_names_are_no_text() -> None:
+    write("d/main.py", "d/run.sh")
+    with pytest.raises(UsageError, match="no text in"):
+        resolve("d")
+
+
 def test_what_is_no_text_in_two_languages_is_refused() -> None:
     write("my.en", "my.eng", "b.en", "a.en", "short.en")
     write("short.de", count=3)
     for names in (["my.en", "my.en"], ["my.en", "my.eng"], ["a.en", "b.en"]):
         with pytest.raises(UsageError, match=f"^{names[0]} and {names[1]} are in one language, en$"):
             resolve(*names)
-    with pytest.raises(UsageError, match=r"there is no my.sw\[.gz\]$"):
+    with pytest.raises(UsageError, match="^my.sw: no such file"):
         resolve("my.en", "my.sw")
     with pytest.raises(DataError, match="^short.en has .* lines, short.de has 3$"):
         resolve("short.en", "short.de")
