@@ -1,7 +1,7 @@
 """Answers a mistyped command line with the words that would have been right."""
 
 import os
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ def explain(error: Any, words: list[str]) -> UsageError:
         name = error.param.metavar if error.param.param_type_name == "argument" else error.param.opts[-1]
         return UsageError(f"{name} is missing: {error.param.help.rstrip('.')}", command.examples[0])
     if hasattr(error, "possibilities"):  # unlike an option without its value
-        typed = [word.partition("=")[0] for word in words if word.startswith(error.option_name)]
-        option = typed[0] if typed else error.option_name  # it is -m for -model, and for -qm
-        if instead := _instead_of(option, command, words):
+        begin = next((at for at, word in enumerate(words) if word.startswith(error.option_name)), len(words))
+        option, value, _ = _read_option(words[begin:] or [error.option_name])  # it is -m for -model, and for -qm
+        if instead := _instead_of(option, value, command, words):
             return UsageError(f"no option {option}", instead)
     names = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*names, "--help"))
 
 
-def _instead_of(option: str, command: Any, words: list[str]) -> str:
+def _instead_of(option: str, value: str, command: Any, words: list[str]) -> str:
     """What mtx has instead of an unknown option: an option or argument of the command, or settings; "" if nothing."""
     from mtx.config.messages import NOT_THERE, keys_meant
     from mtx.config.schema import key_names
@@ -33,9 +33,7 @@ def _instead_of(option: str, command: Any, words: list[str]) -> str:
     name = _name_of(option)
     if name in NOT_THERE:
         return NOT_THERE[name]
-    values = [value for word, value in pairwise([*words, ""]) if word == option]
-    values += [word.removeprefix(f"{option}=") for word in words if word.startswith(f"{option}=")]
-    parameter = _find_parameter(option, values[0] if values else "", command)
+    parameter = _find_parameter(option, value, command)
     if parameter and parameter.param_type_name == "argument":
         return mtx_command(command.name, *_without_names(command, words))
     if parameter:
@@ -43,6 +41,14 @@ def _instead_of(option: str, command: Any, words: list[str]) -> str:
     takes_settings = any(parameter.name == "settings" for parameter in command.params)
     settings = " ".join(f"{key}=VALUE" for key in keys_meant(name, key_names()) if takes_settings)
     return settings and f"settings are written key=value: {settings}"
+
+
+def _read_option(words: list[str]) -> tuple[str, str, list[str]]:
+    """The first word as an option, its value (empty if there is none), and the words after both."""
+    option, has_value, value = words[0].partition("=")
+    if has_value:
+        return option, value, words[1:]
+    return option, "".join(words[1:2]), words[2:]
 
 
 def _name_of(option: str) -> str:
@@ -69,19 +75,15 @@ def _without_names(command: Any, words: list[str]) -> list[str]:
     others = list[str]()
     remaining = words[words.index(command.name) + 1 :]
     while remaining:
-        word = remaining.pop(0)
-        option, has_value, value = word.partition("=")
-        if not has_value and remaining:
-            value = remaining[0]
+        option, value, rest = _read_option(remaining)
         parameter = _find_parameter(option, value, command) if option.startswith("-") else None
         if parameter and parameter.name in arguments:
             arguments[parameter.name].append(value or parameter.metavar.strip("[]."))
-            if not has_value:
-                del remaining[:1]
+            remaining = rest
         else:
-            others.append(word)
-    first, *rest = arguments.values()
-    return [*first, *others, *chain.from_iterable(rest)]
+            others.append(remaining.pop(0))
+    first, *later = arguments.values()
+    return [*first, *others, *chain.from_iterable(later)]
 
 
 def refuse_misplaced(command: Any, values: dict[str, Any], words: list[str]) -> None:
