@@ -140,12 +140,17 @@ class CTranslate2Engine:
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         busy = sum(runtime.num_active_batches for runtime in self._runtimes)
         runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
-        batches = self._batches(requests, max(1, self.num_calls - busy))
-        waiting = deque((batch, self._start(runtime, batch, options)) for batch in batches)
+        waiting = deque(self._batches(requests, max(1, self.num_calls - busy)))
+        running = deque[tuple[list[Request], list[Any]]]()
         hypotheses = [LogProbs() for _ in requests]
         with progress("translating", len(requests), "sentences") as update:
-            while waiting:
-                batch, results = waiting.popleft()
+            while waiting or running:
+                is_first_done = running and all(future.done() for future in running[0][1])
+                if waiting and not is_first_done:  # to start one takes until CTranslate2's queue has a place
+                    batch = waiting.popleft()
+                    running.append((batch, self._start(runtime, batch, options)))
+                    continue
+                batch, results = running.popleft()
                 longest = max(request.limit for request in batch)
                 again = defaultdict[int, list[Request]](list)
                 for request, future in zip(batch, results, strict=True):
@@ -156,7 +161,7 @@ class CTranslate2Engine:
                     else:
                         hypotheses[request.number] = self._hypotheses(request, pieces, scores)
                         update(1)
-                waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
+                waiting.extend(again.values())
         missing = [
             (request, ids)
             for request in requests

@@ -1,11 +1,13 @@
 """The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
+import contextlib
 import copy
 import logging
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -155,6 +157,29 @@ def test_a_long_search_shows_how_far_it_is(
     caplog.set_level(logging.INFO, "mtx")
     Translator.load(exports / "export-0", threads=1).translate(["ab cde", "fgü a", "x", "gab fad"])
     assert [text.partition(",")[0] for text in caplog.messages] == [f"translating: {n} of 4 sentences" for n in (2, 3)]
+
+
+def test_progress_does_not_wait_until_all_batches_are_in_the_queue(
+    exports: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=1))
+    engine.batch_tokens = 1  # a batch for each sentence, many more than the queue of CTranslate2 takes
+    events = list[str]()
+    start = engine._start
+
+    def started(*arguments: Any) -> Any:
+        events.append("started")
+        return start(*arguments)
+
+    @contextlib.contextmanager
+    def progress(*_: Any) -> Iterator[Any]:
+        yield lambda number: events.append("finished")
+
+    monkeypatch.setattr(engine, "_start", started)
+    monkeypatch.setattr(ctranslate2_engine, "progress", progress)
+    engine.search(sources(tokenizer, 200), [[] for _ in range(200)], SearchOptions(4, 0.6))
+    assert events.count("finished") == 200
+    assert "finished" in events[: events.count("started") // 2]
 
 
 def test_work_is_shared_among_workers(exports: Path) -> None:
