@@ -158,7 +158,7 @@ def _report_error(error: MtxError) -> int:
 
 
 def _as_mtx_error(error: BaseException, words: list[str]) -> MtxError:
-    """Any error as an `MtxError`: a line, an exit code, and a help with the next step."""
+    """Any error as an `MtxError`: a line, an exit code, and a hint with the next step."""
     match error:
         case MtxError():
             return error
@@ -175,8 +175,8 @@ def _as_mtx_error(error: BaseException, words: list[str]) -> MtxError:
             return MtxError(f"{where}{error.strerror or error}")
     text = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
-        help = "close other programs, or use a larger machine; a smaller --batch-tokens translates in less memory"
-        return MtxError(f"out of memory: {text}"[:300], help)
+        hint = "close other programs, or use a larger machine; a smaller --batch-tokens translates in less memory"
+        return MtxError(f"out of memory: {text}"[:300], hint)
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
 
 

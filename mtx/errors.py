@@ -34,9 +34,9 @@ class MtxError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, help: str | None = None):
+    def __init__(self, message: str, hint: str | None = None):
         super().__init__(message)
-        self.help = help
+        self.help = hint
 
 
 class UsageError(MtxError):
@@ -56,8 +56,8 @@ class DamagedFileError(MtxError):
 class StoppedError(MtxError):
     """A signal ended training after its state was saved; `exit_code` is 128 plus the number of the signal."""
 
-    def __init__(self, message: str, signal_number: int, help: str | None = None):
-        super().__init__(message, help)
+    def __init__(self, message: str, signal_number: int, hint: str | None = None):
+        super().__init__(message, hint)
         self.exit_code = 128 + signal_number
 
 
@@ -76,11 +76,10 @@ class TerminatedError(KeyboardInterrupt):
         help: what the same command would do, if it can resume; set on the way up.
     """
 
-    help: str | None = None
-
     def __init__(self, signal_number: int = signal.SIGTERM):
         super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
+        self.help: str | None = None
 
 
 class DeferredErrors:
@@ -121,8 +120,8 @@ class DeferredErrors:
         if self.messages:
             first, *others = self.messages
             more = f" (and {len(others)} more)" if others else ""
-            help = "check the disk; if it is a bug in mtx, MTX_DEBUG=1 mtx report RUN shows it"
-            raise MtxError(f"finished with errors: {first}{more}", help)
+            hint = "check the disk; if it is a bug in mtx, MTX_DEBUG=1 mtx report RUN shows it"
+            raise MtxError(f"finished with errors: {first}{more}", hint)
 
 
 def exit_code(error: BaseException) -> int:

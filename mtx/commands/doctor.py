@@ -42,7 +42,7 @@ def doctor(
 
     used = find_device(device)
     precision = fast_precision(used)
-    help = "--device cpu avoids this device"
+    hint = "--device cpu avoids this device"
     ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
         value = (ones @ ones)[0, 0].item()
@@ -52,9 +52,9 @@ def doctor(
         product[0, 0].item()  # waits for the device
         gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:
-        raise MtxError(f"{used}: {error}", help) from None
+        raise MtxError(f"{used}: {error}", hint) from None
     if value != 1024:
-        raise MtxError(f"{used}: a matrix product gave a wrong result", help)
+        raise MtxError(f"{used}: a matrix product gave a wrong result", hint)
     gpus = [
         f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
         for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

@@ -99,10 +99,10 @@ def refuse_misplaced(command: Any, values: dict[str, Any], words: list[str]) -> 
         if model and is_model(word) and not is_model(model):
             words.remove(word)
             words.insert(words.index(model), word)
-            help = mtx_command(command.name, *words)
+            hint = mtx_command(command.name, *words)
             if "file" in values and _is_sentence(model):
-                help = _pipe(model, command, words)
-            raise UsageError(f"{model}: not a model; MODEL comes first", help)
+                hint = _pipe(model, command, words)
+            raise UsageError(f"{model}: not a model; MODEL comes first", hint)
     if file and _is_sentence(str(file)):
         raise UsageError(f"{file}: no such file", _pipe(str(file), command, words))
 

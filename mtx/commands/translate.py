@@ -148,7 +148,7 @@ def kind_of_document(path: Path) -> str | None:
 def require_lines(path: Path | None, kind: FileKind | None) -> None:
     """Raise a UsageError for a file, or stdin, of a kind that is not lines of text."""
     if kind:
-        raise UsageError(f"{path or 'stdin'}: expected lines of text, got {kind.name}", f"{kind.help}, or use --lines")
+        raise UsageError(f"{path or 'stdin'}: expected lines of text, got {kind.name}", f"{kind.hint}, or use --lines")
 
 
 class LineWork:

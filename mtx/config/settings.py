@@ -144,8 +144,8 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
         return values
 
     if not (exists(path) and path.is_file()):  # reading a pipe would block
-        help = "mtx status lists the runs, mtx config the recipes; a model directory is for training.init_from=DIR"
-        raise UsageError(f"{path}: no such text, configuration or run directory{did_you_mean(path)}", help)
+        hint = "mtx status lists the runs, mtx config the recipes; a model directory is for training.init_from=DIR"
+        raise UsageError(f"{path}: no such text, configuration or run directory{did_you_mean(path)}", hint)
     try:
         if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
@@ -238,21 +238,21 @@ def find_config(name: str) -> Path:
     if "/" in name or path.suffix in (".yaml", ".yml"):
         return path
     if exists(path) and not path.is_dir():
-        help = mtx_command("train", "own-text", f"data.train={write_list([name])}", "data.src=en", "data.tgt=de")
-        raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
+        hint = mtx_command("train", "own-text", f"data.train={write_list([name])}", "data.src=en", "data.tgt=de")
+        raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {hint}")
     recipe = nearest(name, recipe_names())
     suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
     suggestion = suggestion or did_you_mean(path)
     kind = "recipe" if recipe or "." not in name else "recipe, setting or file"
-    help = "mtx config lists the recipes, and mtx config training the settings of that section"
-    raise UsageError(f"no {kind} named {name!r}{suggestion}", help)
+    hint = "mtx config lists the recipes, and mtx config training the settings of that section"
+    raise UsageError(f"no {kind} named {name!r}{suggestion}", hint)
 
 
 def _split_override(argument: str) -> tuple[str, str]:
     match = _OVERRIDE.fullmatch(argument)
     if match is None:
-        help = "settings are written key=value, without spaces; quote a value with spaces"
-        raise UsageError(f"{argument!r} is not a setting{did_you_mean(Path(argument))}", help)
+        hint = "settings are written key=value, without spaces; quote a value with spaces"
+        raise UsageError(f"{argument!r} is not a setting{did_you_mean(Path(argument))}", hint)
     return match[1], match[2]
 
 

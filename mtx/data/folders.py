@@ -142,8 +142,8 @@ def _explain(folder: Path, others: list[Path]) -> None:
         languages = sorted(endings, key=lambda ending: (language_of_column(ending) is None, ending))
         if len(languages) > 1 and not language_of_column(languages[1]):
             problem = f"the languages of .{', .'.join(languages)} are not all known"
-            help = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
-            raise UsageError(f"{folder}: {problem}", help)
+            hint = f"if they are languages: data.src={languages[0]} data.tgt={languages[1]}"
+            raise UsageError(f"{folder}: {problem}", hint)
     log_once(f"{folder}: {shown} skipped")
     refused = no_pairs(*files[:2])
     log.warning("skipping %s\n  help: %s", refused, refused.help)

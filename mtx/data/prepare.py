@@ -181,8 +181,8 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
 def _require_directions(present: set[Languages], data: DataConfig) -> None:
     """Refuse directions in which there is no training text, or in which cleaning has left none."""
     if missing := [pair for pair in data.directions if pairs_of([pair])[0] not in present]:
-        help = f"data.directions={','.join(pair for pair in data.directions if pair not in missing)}"
-        raise DataError(f"data.directions: no training text is {' or '.join(missing)}", help)
+        hint = f"data.directions={','.join(pair for pair in data.directions if pair not in missing)}"
+        raise DataError(f"data.directions: no training text is {' or '.join(missing)}", hint)
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:

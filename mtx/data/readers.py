@@ -109,11 +109,11 @@ def find_reader(path: Path) -> Reader | None:
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
     """The error for a file without pairs; its help joins it to `tgt`, whatever TABs are in the lines."""
     if kind := kind_of_file(path):
-        return UsageError(f"{path}: expected sentence pairs, got {kind.name}", kind.help)
-    help = (
+        return UsageError(f"{path}: expected sentence pairs, got {kind.name}", kind.hint)
+    hint = (
         "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name both of "
         "two files, NAME.en NAME.de (with data.src=en data.tgt=de if mtx does not know a language), or join any two: "
         f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt, "
         f"and {mtx_command('train', 'pairs.txt')}"
     )
-    return UsageError(f"{path}: expected sentence pairs, got single sentences", help)
+    return UsageError(f"{path}: expected sentence pairs, got single sentences", hint)

@@ -275,14 +275,14 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         else:
             wanted = [_side(data.dir or ".", next(iter(names)), language) for language in languages]
             missing = " and no ".join(f"{side}[.gz]" for side in wanted if not _plain_or_gzip(side))
-        help = (
+        hint = (
             "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
             "with data.dir, data.src and data.tgt"
         )
         if key != "train":
             default = "null" if key == "valid" else HELD_OUT_TEST
-            help = f"data.{key}={default} holds out a part of the training text; {help}"
-        raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {missing}", help)
+            hint = f"data.{key}={default} holds out a part of the training text; {hint}"
+        raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {missing}", hint)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         raise no_pairs(*(sides[:2] if path in sides else [path]))
@@ -327,8 +327,8 @@ def _find_two_files(folder: str, name: str, stems: list[str], key: str, language
         pairs = [pair for pair in pairs if given <= {code_of(ending_of(side)) for side in pair}] or pairs
         languages = language_codes(*map(ending_of, pairs[0]))
         if len(pairs) > 1:
-            help = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
-            raise UsageError(f"{name}: expected text in two languages, got {present}", help)
+            hint = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
+            raise UsageError(f"{name}: expected text in two languages, got {present}", hint)
     matching = [sides for pair in pairs for sides in (pair, pair[::-1]) if _are_in(sides, languages)]
     if len(matching) == 1:
         return Corpus(name, partial(read_text, *matching[0]), matching[0], languages=languages)
@@ -367,10 +367,10 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     if not parts or not (directions or len(given) == 2):
-        help = EXPECTED
+        hint = EXPECTED
         if texts:
-            help += "; or name the languages: data.src=en data.tgt=de"
-        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", help)
+            hint += "; or name the languages: data.src=en data.tgt=de"
+        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", hint)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:
@@ -403,8 +403,8 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
-                        help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
-                        raise UsageError(f"{corpus.name}: source and target are swapped", help)
+                        hint = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
+                        raise UsageError(f"{corpus.name}: source and target are swapped", hint)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield _swap_sides(block) if is_swapped else block
 
@@ -480,11 +480,11 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = first_line(cause or error)
-        help = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
+        hint = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
         if problem and isinstance(error, ConnectionError):
             reason = f"{problem}, and it is not in the cache"
-            help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
-        raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
+            hint += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
+        raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", hint) from error
 
 
 def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> durable.Json:
@@ -652,5 +652,5 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
             log.info(text, place, src, tgt, origin, tgt, src)
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
-    help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-    raise UsageError(f"{key}={language}: {place} has {' and '.join(pair)} (from {origin})", help)
+    hint = "name both data.src and data.tgt, or data.columns=SRC,TGT"
+    raise UsageError(f"{key}={language}: {place} has {' and '.join(pair)} (from {origin})", hint)

@@ -119,8 +119,8 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         yield from in_blocks(zip(read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE), strict=True))
     except ValueError:  # the strict `zip`
         src, tgt = (sum(1 for _ in read_lines(path)) for path in (src_path, tgt_path))
-        help = "line n of one file must be the translation of line n of the other"
-        raise DataError(f"{src_path} has {src} lines, {tgt_path} has {tgt}", help) from None
+        hint = "line n of one file must be the translation of line n of the other"
+        raise DataError(f"{src_path} has {src} lines, {tgt_path} has {tgt}", hint) from None
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,11 @@ class TableReader:
                 return _join_lines(row[src]), _join_lines(row[tgt])
             if not any(row):
                 return "", ""
-            help = (
+            hint = (
                 "in .tsv files, cells are separated by one TAB and have no line breaks; in .csv files, cells are "
                 "separated by commas, semicolons or TABs, and a cell that contains one is quoted"
             )
-            raise DataError(f"{path}:{number}: {counted(len(row), 'column')}, expected {width}", help)
+            raise DataError(f"{path}:{number}: {counted(len(row), 'column')}, expected {width}", hint)
 
         numbered = islice(enumerate(chain(first_rows, rows), 1), has_header, None)
         yield from in_blocks(starmap(pair, numbered), 1 + has_header)
@@ -253,8 +253,8 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
             yield row
             line = reader.line_num + 1
     except csv.Error as error:
-        help = 'quote cells that contain a quote, a separator or a line break: "He said ""no"", and left"'
-        raise DataError(f"{path}:{line}: invalid CSV row: {error}", help) from None
+        hint = 'quote cells that contain a quote, a separator or a line break: "He said ""no"", and left"'
+        raise DataError(f"{path}:{line}: invalid CSV row: {error}", hint) from None
 
 
 def _csv_reader(lines: Iterable[str], separator: str) -> Any:
@@ -303,8 +303,8 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
     except csv.Error:
         if line.count('"') % 2 == 0:
             return line.split("\t")
-        help = "each line is one pair: replace the line breaks inside cells by spaces, and save the file again"
-        raise DataError(f"{path}:{number}: a quoted cell continues on the next line", help) from None
+        hint = "each line is one pair: replace the line breaks inside cells by spaces, and save the file again"
+        raise DataError(f"{path}:{number}: a quoted cell continues on the next line", hint) from None
 
 
 @functools.cache
@@ -320,16 +320,16 @@ read_bars = TableReader(lambda _, lines: (re.split(r" *\|\|\| *", line) for line
 
 def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
     """The pairs of a file with a JSON object on each line, by the keys of `_find_names`."""
-    help = f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl"
+    hint = f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl"
 
     def pair(number: int, line: str) -> Pair:
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a JSON object ({error})", help) from None
+            raise DataError(f"{where}: not a JSON object ({error})", hint) from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: {type(row).__name__}, expected an object", help)
+            raise DataError(f"{where}: {type(row).__name__}, expected an object", hint)
         if isinstance(row.get("translation"), dict):
             row |= {f"translation.{key}": value for key, value in row.pop("translation").items()}
         names = _find_names(f"{where}: an object with", list(row), languages, columns)
@@ -366,13 +366,13 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     if sides and not columns:
         return names[sides[0]], names[sides[1]]
     expected = ", or ".join(dict.fromkeys(map(" and ".join, pairs)))
-    help = "give both, with null for no text"
+    hint = "give both, with null for no text"
     if len(names) > 1:
-        help += "; or set data.columns=SRC,TGT to other names"
+        hint += "; or set data.columns=SRC,TGT to other names"
     if len(inside) == 2 and languages == PLAIN_NAMES:
-        help += f"; or name the languages: data.src={inside[0]} data.tgt={inside[1]}"
+        hint += f"; or name the languages: data.src={inside[0]} data.tgt={inside[1]}"
     raise DataError(
-        f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them", help
+        f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them", hint
     )
 
 

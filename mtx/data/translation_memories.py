@@ -123,8 +123,8 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             try:
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
-                help = "if it is not in UTF-8, its first line must declare encoding=NAME; else save it again"
-                raise DataError(f"{path}:{error.lineno}: damaged XML: {expat.ErrorString(error.code)}", help) from None
+                hint = "if it is not in UTF-8, its first line must declare encoding=NAME; else save it again"
+                raise DataError(f"{path}:{error.lineno}: damaged XML: {expat.ErrorString(error.code)}", hint) from None
             except (LookupError, ValueError) as error:  # Python has no such single-byte codec
                 raise DataError(
                     f"{path}: unsupported encoding ({error})", "save it in UTF-8, also in the XML declaration"

@@ -144,8 +144,8 @@ def load(directory: Path) -> LoadedModel:
     if is_run(directory):
         described, tokenizer, path = _best_checkpoint(RunLayout(directory))
     elif (directory / EXPORT_CONFIG).is_file():
-        help = f"name the run or model that was exported; {mtx_command('translate', directory)} reads exports"
-        raise UsageError(f"{directory}: an export for CTranslate2", help)
+        hint = f"name the run or model that was exported; {mtx_command('translate', directory)} reads exports"
+        raise UsageError(f"{directory}: an export for CTranslate2", hint)
     else:
         described = model_description.read(directory, (WEIGHTS,))
         tokenizer = Tokenizer.load(directory)

@@ -42,8 +42,8 @@ class Protocol:
         tgt = code_of(tgt)
         if tgt not in LANGUAGES[name]:
             expected = " or ".join(LANGUAGES[name])
-            help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
-            raise UsageError(f"--protocol {name}: expected the target language {expected}, got {got}", help)
+            hint = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
+            raise UsageError(f"--protocol {name}: expected the target language {expected}, got {got}", hint)
         try:
             import sacremoses
         except ImportError:

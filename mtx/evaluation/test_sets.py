@@ -95,8 +95,8 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     tgt = target_language(direction)
     directions = sacrebleu.get_langpairs_for_testset(name)  # none if there is no such test set
     if direction not in directions:
-        help = f"it has {', '.join(directions)}" if directions else "sacrebleu --list prints the test sets"
-        raise UsageError(f"sacreBLEU has no test set {name} for the direction {direction}", help)
+        hint = f"it has {', '.join(directions)}" if directions else "sacrebleu --list prints the test sets"
+        raise UsageError(f"sacreBLEU has no test set {name} for the direction {direction}", hint)
     try:
         paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
     except (OSError, SystemExit) as error:

@@ -75,12 +75,12 @@ def fetch(name: str) -> tuple[Path, str]:
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
     if not shows_progress():
         disable_progress_bars()
-    help = "HF_HOME=DIR sets the cache, HTTPS_PROXY=URL a proxy"
+    hint = "HF_HOME=DIR sets the cache, HTTPS_PROXY=URL a proxy"
     if problem := unreachable():
         weights = try_to_load_from_cache(repo, WEIGHTS, revision=f"mtx/{revision}")
         weights = weights or try_to_load_from_cache(repo, WEIGHTS, revision=revision)  # by another program
         if not isinstance(weights, str):
-            raise MtxError(f"{name}: {problem}, and it is not in the cache", help)
+            raise MtxError(f"{name}: {problem}, and it is not in the cache", hint)
         directory = Path(weights).parent
         logger.info("%s: %s; using commit %s of the cache", name, problem, directory.name)
     else:
@@ -92,7 +92,7 @@ def fetch(name: str) -> tuple[Path, str]:
             raise MtxError(
                 f"{name} cannot be downloaded: {_REASONS.get(type(error).__name__) or first_line(error)}",
                 f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private; "
-                f"the same command resumes a download; {help}",
+                f"the same command resumes a download; {hint}",
             ) from error
     return directory, f"hf:{repo}@{directory.name}"
 

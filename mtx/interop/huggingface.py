@@ -342,8 +342,8 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
         )
     path = source / MODEL_CONFIG
     if any(source.glob("*.npz")):
-        help = "transformers' convert_marian_to_pytorch makes a MarianMT directory of it, which mtx imports"
-        raise UsageError(f"{source}: a model of Marian itself (*.npz)", help)
+        hint = "transformers' convert_marian_to_pytorch makes a MarianMT directory of it, which mtx imports"
+        raise UsageError(f"{source}: a model of Marian itself (*.npz)", hint)
     values = read_json(path)
     if values.get("model_type") in ("marian", "m2m_100"):
         require_file(source / WEIGHTS)

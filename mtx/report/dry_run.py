@@ -67,8 +67,8 @@ def rehearse(config: Config) -> dict[str, Any]:
         if forecast["least_limit_s"]:
             advice.append(explain_short_limit(config, forecast["least_limit_s"]))
         elif not forecast["steps"]:
-            help = f"increase training.{forecast['ends_by']} to train further"
-            advice.append(Advice(f"this run is finished at step {last:,}", help))
+            hint = f"increase training.{forecast['ends_by']} to train further"
+            advice.append(Advice(f"this run is finished at step {last:,}", hint))
         return {
             "was_prepared": was_prepared,
             "data": data.report,

@@ -91,8 +91,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
         DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if not (directory / MANIFEST).is_file():
-        help = f"if it is a published model: {mtx_command('import', directory, '-o', 'MODEL')}"
-        raise UsageError(f"{directory}: not a model directory or a run directory", help)
+        hint = f"if it is a published model: {mtx_command('import', directory, '-o', 'MODEL')}"
+        raise UsageError(f"{directory}: not a model directory or a run directory", hint)
     path = directory / name
     durable.verify(directory, {name: MAX_JSON_BYTES}, only_needed=True)
     info = durable.read_json(path)

@@ -81,8 +81,8 @@ def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
             status = durable.read_json(paths.status)
             if status.get("state") == "running":
                 owner = f": process {status.get('pid')} on {status.get('host')}"
-        help = "wait for it, or use another run_dir"
-        raise MtxError(f"{paths.root}: in use by another process{owner}", help) from None
+        hint = "wait for it, or use another run_dir"
+        raise MtxError(f"{paths.root}: in use by another process{owner}", hint) from None
     except OSError as error:
         kind = MtxError if error.errno in _DISK_FAILURES else UsageError
         raise kind(f"run_dir {paths.root}: cannot create or write it: {error.strerror}") from None

@@ -220,12 +220,12 @@ def find_model(model: Path) -> Path:
     if is_run(model):
         return model
     if (model / MARIAN_SOURCE_MODEL).is_file():
-        help = f"convert it with {mtx_command('import', model, '-o', 'MODEL')}"
-        raise UsageError(f"{model}: a MarianMT directory of transformers, not a model directory of mtx", help)
+        hint = f"convert it with {mtx_command('import', model, '-o', 'MODEL')}"
+        raise UsageError(f"{model}: a MarianMT directory of transformers, not a model directory of mtx", hint)
     is_part = any((model / name).is_file() for name in (STATE, REPORT))
     if is_part and not (model / MODEL_CONFIG).is_file():
-        help = "MODEL is a run directory or a model directory"
-        raise UsageError(f"{model}: a part of a run, not a model directory", help)
+        hint = "MODEL is a run directory or a model directory"
+        raise UsageError(f"{model}: a part of a run, not a model directory", hint)
     return model
 
 

@@ -38,7 +38,7 @@ class FileKind(NamedTuple):
     """A kind of file that is not lines of text.
 
     Attributes:
-        name: with an article. help: what to do with the file.
+        name: with an article. hint: what to do with the file.
         form: tmx, xliff or po if the file holds pairs, which `data.sources` reads; html, markdown or subtitles for
             other documents; else empty.
         endings: of its name, if they show it.
@@ -46,13 +46,13 @@ class FileKind(NamedTuple):
     """
 
     name: str
-    help: str
+    hint: str
     form: str
     endings: str
     signature: str
 
 
-# Of each kind its name, its help, its form and endings, and its signature, which may take several lines. The first
+# Of each kind its name, its hint, its form and endings, and its signature, which may take several lines. The first
 # match counts. Below the line are those that are text: a translation line by line would spoil them. PROLOG is XML up to
 # its first element; groups are atomic, so that no file makes the search long.
 _PROLOG = r"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
@@ -182,7 +182,7 @@ def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | 
 def unlike_lines(lines: Sequence[str]) -> str | None:
     """What some lines are instead of lines of text, and what to do, for a warning; None for lines of text."""
     kind = kind_of("\n".join(lines[:100]).encode("utf-8", "replace"), KINDS)
-    return f"expected lines of text, got {kind.name}: {kind.help}" if kind else None
+    return f"expected lines of text, got {kind.name}: {kind.hint}" if kind else None
 
 
 _BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
@@ -273,7 +273,7 @@ def kind_of_file(path: Path) -> FileKind | None:
         beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]
     held = kind_of(beginning)
     if held and not held.form:
-        raise UsageError(f"{path}: expected plain text, got {held.name}", held.help)
+        raise UsageError(f"{path}: expected plain text, got {held.name}", held.hint)
     return held or named or kind_of(beginning, KINDS)
 
 
@@ -304,7 +304,7 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
         kind = kind_of(stream.peek(BEGINNING_BYTES)) if is_plain else None
     if kind:
-        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
+        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.hint)
     return stream  # type: ignore[no-any-return]
 
 
@@ -342,8 +342,8 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             except UnicodeDecodeError:
                 bad = InvalidLines()  # it and those of the following lines show the encoding
                 bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
-                help = iconv(name, bad.encoding() or "ENCODING")
-                raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", help) from None
+                hint = iconv(name, bad.encoding() or "ENCODING")
+                raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", hint) from None
 
 
 def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
@@ -374,8 +374,8 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
         raise DataError(f"{name}: expected UTF-8, got {encoding}", iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
-            help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
-            raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", help)
+            hint = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
+            raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", hint)
         first += file.readline(_LINE_BYTES)
     return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
 

@@ -212,14 +212,14 @@ def test_too_little_memory_is_no_fault_of_the_step(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "form", "help"),
+    ("wanted", "form", "hint"),
     [
         (COMPILED, "varlen kernel, compiled", "training.compile=false"),
         (RECORDED, "varlen kernel", "precision=fp32"),
     ],
 )
 def test_after_a_lasting_error_of_the_device_the_form_is_named(
-    wanted: RuntimeChoices, form: str, help: str, own: tuple[Config, PreparedData], varlen: None,
+    wanted: RuntimeChoices, form: str, hint: str, own: tuple[Config, PreparedData], varlen: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """After an illegal address every call of CUDA fails, also those of the plain step."""
@@ -243,7 +243,7 @@ def test_after_a_lasting_error_of_the_device_the_form_is_named(
         is_broken = False
         with pytest.raises(MtxError, match=text) as caught:
             check_fast_step(wanted, *own)
-        assert caught.value.help == help
+        assert caught.value.help == hint
 
 
 class Choosing:

@@ -82,5 +82,5 @@ def test_a_text_in_place_of_a_configuration_and_a_wrong_option(here: Path, corpu
     [train] = printed(prepared.stderr)
     assert train.endswith(" train own-text 'data.train=my text.tsv' data.src=en data.tgt=de 'run_dir=runs/my text'")
     assert paste(train.replace(" train ", " config ", 1), here).count("my text.tsv") == 1
-    [help] = printed(run([*MTX, "status", "--no-such"], here).stderr)
-    assert "Usage: mtx status" in paste(help, here)
+    [hint] = printed(run([*MTX, "status", "--no-such"], here).stderr)
+    assert "Usage: mtx status" in paste(hint, here)

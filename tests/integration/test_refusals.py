@@ -252,8 +252,8 @@ def test_other_commands(refused: Refused, here: Path) -> None:
         "b.txt",
     )
     (here / "a.en").write_text("one\tside\n")
-    help = "paste -d '|' ./a.en /dev/null /dev/null ./a.de > pairs.txt"
-    refused(2, ["a.en: expected sentence pairs", help], "train", "data.train=a.en,a.de")
+    hint = "paste -d '|' ./a.en /dev/null /dev/null ./a.de > pairs.txt"
+    refused(2, ["a.en: expected sentence pairs", hint], "train", "data.train=a.en,a.de")
     refused(2, ["b.txt: expected sentence pairs", "./b.txt /dev/null /dev/null ./OTHER"], "train", "data.train=b.txt")
     for name in ("pairs", "a.en", "a.de", "b.txt"):
         (here / name).unlink()

@@ -270,7 +270,7 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "name, kind, help",
+    "name, kind, hint",
     [
         ("letter.docx", "an office document, an archive or another binary file", "save a spreadsheet as"),
         (
@@ -280,14 +280,14 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: str, kind: str, help: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: str, kind: str, hint: str) -> None:  # type: ignore[no-untyped-def]
     text, letter, out = tmp_path / "text", tmp_path / name, tmp_path / "out"
     text.write_bytes(TEXT)
     letter.write_text('<?xml version="1.0"?>\n<tmx version="1.4">')
     if name == "letter.docx":
         with zipfile.ZipFile(letter, "w") as archive:
             archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
-    words = [f"{letter}: expected plain text, got {kind}", f"help: {help}"]
+    words = [f"{letter}: expected plain text, got {kind}", f"help: {hint}"]
     if name == "letter.docx":  # the other is a document that is translated as one
         refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)

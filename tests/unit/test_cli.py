@@ -55,7 +55,7 @@ def test_the_version_is_that_of_the_installed_package(option: str, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("option", "help"),
+    ("option", "hint"),
     [
         ("--lr", "settings are written key=value: training.learning_rate=VALUE"),
         ("--layers", "settings are written key=value: model.num_encoder_layers=VALUE model.num_decoder_layers=VALUE"),
@@ -64,10 +64,10 @@ def test_the_version_is_that_of_the_installed_package(option: str, capsys: pytes
     ],
 )
 def test_a_setting_written_as_an_option_is_answered_with_its_key(
-    option: str, help: str, capsys: pytest.CaptureFixture[str]
+    option: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["train", "own-text", option, "1"]) == 2
-    assert capsys.readouterr().err.strip().endswith(help)
+    assert capsys.readouterr().err.strip().endswith(hint)
 
 
 def test_the_command_line_is_there_without_the_libraries_of_a_configuration() -> None:

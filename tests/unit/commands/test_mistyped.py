@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "help"),
+    ("words", "hint"),
     [
         ("translate my.en model", "mtx translate model my.en"),
         ("translate my.en -q model", "mtx translate model my.en -q"),
@@ -45,6 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("my.en my.de", "mtx train my.en my.de"),
     ],
 )
-def test_the_answer_is_what_should_have_been_typed(words: str, help: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_is_what_should_have_been_typed(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(shlex.split(words)) == 2
-    assert capsys.readouterr().err.splitlines()[-1].replace(mtx_command(), "mtx ") == f"help: {help}"
+    assert capsys.readouterr().err.splitlines()[-1].replace(mtx_command(), "mtx ") == f"help: {hint}"

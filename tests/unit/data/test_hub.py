@@ -172,10 +172,10 @@ CLOSED = "http://127.0.0.1:9"
 @pytest.mark.seconds
 def test_hub_that_cannot_be_reached_is_told_at_the_first_try(tmp_path: Path) -> None:
     error, sleeps = load_from(CLOSED, tmp_path, "train", "flickr", "news.tsv.gz")
-    message, _, help = error.partition("|")
+    message, _, hint = error.partition("|")
     assert message.startswith(f"data.hub: no/where cannot be loaded: {CLOSED} cannot be reached (")
     assert "Connection refused" in message and message.endswith("), and it is not in the cache")
-    assert "data.dir=DIR" in help and "HTTPS_PROXY=URL" in help and "HF_HOME=DIR" in help
+    assert "data.dir=DIR" in hint and "HTTPS_PROXY=URL" in hint and "HF_HOME=DIR" in hint
     assert sleeps == "0"
 
 

@@ -149,8 +149,8 @@ def test_what_is_missing_is_said_at_once(tmp_path: Path, keys: dict[str, Any], p
     with pytest.raises(UsageError, match=problem) as error:
         find(tmp_path, **{"train": ["train"], **keys})
     hold_out = {"train": "", "valid": "data.valid=null holds out", "test": "data.test=heldout holds out"}[[*keys][0]]
-    help = error.value.help or ""
-    assert help.startswith(hold_out) and (bool(hold_out) or "holds out" not in help)
+    hint = error.value.help or ""
+    assert hint.startswith(hold_out) and (bool(hold_out) or "holds out" not in hint)
 
 
 def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name, text, problem, help",
+    "name, text, problem, hint",
     [
         ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got XML or HTML", "save a page as plain text"),
         ("terms.tmx", "<martif>", "expected plain text, got XML or HTML", "save a page as plain text"),
@@ -184,14 +184,14 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 )
 @pytest.mark.parametrize("key", ["train", "valid", "test"])
 def test_a_file_that_is_no_pairs_is_named_and_never_called_missing(
-    tmp_path: Path, key: str, name: str, text: str, problem: str, help: str
+    tmp_path: Path, key: str, name: str, text: str, problem: str, hint: str
 ) -> None:
     path = write(tmp_path / name, text)
     write(tmp_path / "t.tsv", "a\tb\n")
     value = str(path) if key == "valid" else (str(path),)
     with pytest.raises(UsageError) as error:
         find(**{"train": (str(tmp_path / "t.tsv"),), key: value})
-    assert str(error.value).startswith(f"{path}: {problem}") and (error.value.help or "").startswith(help)
+    assert str(error.value).startswith(f"{path}: {problem}") and (error.value.help or "").startswith(hint)
 
 
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,13 +109,13 @@ def test_two_files_are_joined_by_the_command_that_is_printed_whatever_tabs_they_
 
 
 @pytest.mark.parametrize(
-    ("name", "help"),
+    ("name", "hint"),
     [("english-szl.tsv", "data.src=en data.tgt=CODE"), ("my.tsv", "data.src=en data.tgt=CODE"),
      ("en_uz.tsv", "data.src=en data.tgt=uz"), ("Zulu.tsv", "data.src=en data.tgt=zu")],
 )  # fmt: skip
-def test_an_unknown_second_language_is_that_of_the_name_or_left_open(name: str, help: str, tmp_path: Path) -> None:
+def test_an_unknown_second_language_is_that_of_the_name_or_left_open(name: str, hint: str, tmp_path: Path) -> None:
     rows = zip(sentences("en", 12), UNKNOWN, strict=True)
     (path := tmp_path / name).write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows))
     with pytest.raises(UsageError, match="cannot tell its two languages: found en$") as error:
         find_languages(path)
-    assert str(error.value.help).endswith(help)
+    assert str(error.value.help).endswith(hint)

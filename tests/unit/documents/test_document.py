@@ -322,16 +322,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "help"),
+    ("name", "text", "hint"),
     [("a.json", "a", "PO or XLIFF"), ("a.YML", "a: b", "PO or XLIFF"), ("a.rst", "a", "pandoc"), ("a.ass", "a", "SRT"),
      ("a.ipynb", '{\n "cells": [', "jupytext"), ("a.csv", "a,b", "csvcut"),
      ("a.yml.erb", "a: b", "PO or XLIFF"), ("a.txt", '[\n{"a": "b"}]', "PO or XLIFF")],
 )  # fmt: skip
-def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match="expected lines of text") as error:
         kind_of_document(tmp_path / name)
-    assert help in str(error.value.help) and "--lines" in str(error.value.help)
+    assert hint in str(error.value.help) and "--lines" in str(error.value.help)
 
 
 @pytest.mark.parametrize("text", ['<?xml version="1.0"?>\n<resources/>', "<!DOCTYPE TS>\n<TS>"])

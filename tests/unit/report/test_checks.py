@@ -123,14 +123,14 @@ def test_sides_that_are_shifted_or_of_another_language(tmp_path: Path, clean: To
 
 
 @pytest.mark.parametrize(
-    "train, valid, test, text, help",
+    "train, valid, test, text, hint",
     [
         ("en-de", "en-de", "en-de", "", ""),
         ("en-fr", "en-de", "en-de", "training text: the de side looks like French",
          "set data.tgt=fr if it is; otherwise check that the right file or column is read"),
     ],
 )  # fmt: skip
-def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str, help: str, tmp_path: Path) -> None:
+def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str, hint: str, tmp_path: Path) -> None:
     ids = dict(zip(("en", "de", "fr"), (*pairs(600), pairs(600)[1]), strict=True))
     stores = [
         store(tmp_path / str(place), *(ids[language] for language in languages.split("-")), languages=languages)
@@ -141,7 +141,7 @@ def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str
     training = {"batch_tokens": 370, "warmup_steps": 100}
     config = Config.model_validate({"data": {"src": "en", "tgt": "de", "train": "my.tsv"}, "training": training})
     advice = [(each.text, each.help) for each in checks.warnings(data, config, 1000)]
-    assert advice == ([(text, help)] if text else [])
+    assert advice == ([(text, hint)] if text else [])
 
 
 def test_a_set_that_was_held_out_is_not_named_again(tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_what_is_wrong_with_the_text_is_said_once_for_each_language(tmp_path: Pa
         f"validation set: 100% of the en words have unknown characters; likewise {sets}",
         f"validation set: the lij side looks like German; likewise {sets}",
     ]
-    (_, help), *_ = of_directions("en-lij,lij-en", clean, strange)
-    assert help.startswith("set fr for en in data.directions if it is")
+    (_, hint), *_ = of_directions("en-lij,lij-en", clean, strange)
+    assert hint.startswith("set fr for en in data.directions if it is")
 
 
 def test_sides_that_are_shifted_in_several_sets_are_named_together(tmp_path: Path, clean: TokenStore) -> None:

@@ -73,14 +73,14 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    for path, what, help in (
+    for path, what, hint in (
         (checkpoint, "a part of a run", "MODEL is a run directory or a model directory"),
         (run.data, "a part of a run", "MODEL is a run directory or a model directory"),
         (marian, "a MarianMT directory", f"import {marian} -o MODEL"),
     ):
         with pytest.raises(UsageError, match=what) as caught:
             find_model(path)
-        assert help in (caught.value.help or "")
+        assert hint in (caught.value.help or "")
 
 
 def test_a_test_set_is_translated_if_it_has_hypotheses(run: RunLayout) -> None:
