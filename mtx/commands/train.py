@@ -235,7 +235,7 @@ def prepare(
     if download_only:
         from mtx.data.sources import find_corpora
 
-        names = (corpus.name for corpus in find_corpora(config.data).all())
+        names = (corpus.name for corpus in find_corpora(config.data).all_corpora())
         logger.info("all corpora are available: %s", ", ".join(names))
         return
     from mtx.training.run import prepare_only

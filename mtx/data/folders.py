@@ -49,31 +49,33 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
     Raises:
         UsageError: if there are no texts, for a reason that `_explain` finds.
     """
-    texts, others = dict[Text, Directions](), list[Path]()
+    texts = dict[Text, Directions]()
+    other_files = list[Path]()
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
             continue
         ending = ending_of(path)
-        if (FILE_ENDING.search(path.name) or ending.lower() == "json") and (counts := _count_pairs(path, columns)):
+        may_hold_pairs = FILE_ENDING.search(path.name) or ending.lower() == "json"
+        if may_hold_pairs and (counts := _count_pairs(path, columns)):
             texts[path] = counts
         elif ending == "txt" and _begins_with_table(path):
             log_once(f"skipping {path}, which looks like a table: name the file itself to train on it", logging.WARNING)
         else:
-            others.append(path)
+            other_files.append(path)
     sides = set[Path]()
-    for src, tgt in pair_sides(others, languages):
+    for src, tgt in pair_sides(other_files, languages):
         endings = ending_of(src), ending_of(tgt)
         if {*endings} <= _PROGRAM_ENDINGS and _is_program(src) and _is_program(tgt):
             continue
         if _have_equal_lines(src, tgt):
             texts[src, tgt] = Counter({language_codes(*endings): _count_lines(src)})
             sides |= {src, tgt}
-    others = [path for path in others if path not in sides]
+    other_files = [path for path in other_files if path not in sides]
     if not texts:
-        _explain(folder, others)
-    elif others:
-        log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
+        _explain(folder, other_files)
+    elif other_files:
+        log_once(f"{folder}: {counted(len(other_files), 'other file')} skipped, such as {other_files[0].name}")
     return texts
 
 
@@ -90,9 +92,10 @@ def pair_sides(paths: Iterable[Path], languages: Iterable[str]) -> list[tuple[Pa
     both `languages` are known, every other file is in a language for which `_is_other_side` is true.
     """
     codes = {*map(code_of, languages)}
-    texts, pairs = defaultdict[str, dict[str, Path]](dict), list[tuple[Path, Path]]()
+    texts = defaultdict[str, dict[str, Path]](dict)
     for path in sorted(paths):
         texts[prefix_of(path)].setdefault(ending_of(path), path)
+    pairs = list[tuple[Path, Path]]()
     for files in texts.values():
         endings = [ending for ending in files if code_of(ending) in codes or language_of_column(ending)]
         if len(endings) == 1 and len(codes - {*PLAIN_NAMES}) < 2:
@@ -116,22 +119,23 @@ def _is_other_side(path: Path, side: Path) -> bool:
     return True
 
 
-def _have_equal_lines(one: Path, other: Path) -> bool:
+def _have_equal_lines(src: Path, tgt: Path) -> bool:
     """Whether two files have the same number of lines; warns if both have some, but not equally many."""
-    num_lines, num_others = _count_lines(one), _count_lines(other)
-    if num_lines and num_others and num_lines != num_others:
-        log_once(f"skipping {one}: it has {num_lines:,} lines, {other} has {num_others:,}", logging.WARNING)
-    return 0 < num_lines == num_others
+    num_src = _count_lines(src)
+    num_tgt = _count_lines(tgt)
+    if num_src and num_tgt and num_src != num_tgt:
+        log_once(f"skipping {src}: it has {num_src:,} lines, {tgt} has {num_tgt:,}", logging.WARNING)
+    return num_src > 0 and num_src == num_tgt
 
 
-def _explain(folder: Path, others: list[Path]) -> None:
+def _explain(folder: Path, paths: list[Path]) -> None:
     """Warn why the files of a folder are no text.
 
     Raises:
         UsageError: if they are pictures and the like, or may be text in a language that mtx does not know.
     """
-    shown = f"{counted(len(others), 'other file')}, such as {others[0].name}" if others else "it is empty"
-    files = list(filter(_is_text, others))
+    shown = f"{counted(len(paths), 'other file')}, such as {paths[0].name}" if paths else "it is empty"
+    files = list(filter(_is_text, paths))
     if not files:
         raise UsageError(f"{folder}: no file of text ({shown})", EXPECTED)
     texts = defaultdict[str, set[str]](set)
@@ -179,8 +183,8 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
     try:
         if ending_of(path).lower() == "json" and not _begins_with_pair(path, columns):
             return counts
-        (src, *others), _ = languages_of(path, columns)
-        for tgt in others:
+        (src, *targets), _ = languages_of(path, columns)
+        for tgt in targets:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
             counts[language_codes(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
@@ -192,16 +196,17 @@ def _begins_with_pair(path: Path, columns: Columns) -> bool:
     """Whether JSON begins with several objects, of which the first is a pair, even if it is damaged further on."""
     head = "\n".join(islice(read_lines(path), 20)).lstrip(" \r\n[")  # of lines, or of an array
     try:
-        row, end = json.JSONDecoder().raw_decode(head)
+        row, row_end = json.JSONDecoder().raw_decode(head)
     except (ValueError, RecursionError):
         return False
-    if not isinstance(row, dict) or not head[end:].lstrip(" \r\n,").startswith("{"):
+    if not isinstance(row, dict) or not head[row_end:].lstrip(" \r\n,").startswith("{"):
         return False
-    texts = {key for key, value in row.items() if isinstance(value, str) and any(map(str.isalpha, value))}
-    is_named = {*(columns or PLAIN_NAMES)} <= {*row} or {*row} == {"source", "target"}
-    return (
-        is_named or isinstance(row.get("translation"), dict) or sum(1 for key in texts if language_of_column(key)) > 1
-    )
+    if {*(columns or PLAIN_NAMES)} <= {*row} or {*row} == {"source", "target"}:
+        return True
+    if isinstance(row.get("translation"), dict):
+        return True
+    texts = [key for key, value in row.items() if isinstance(value, str) and any(map(str.isalpha, value))]
+    return sum(1 for key in texts if language_of_column(key)) > 1
 
 
 def _begins_with_table(path: Path) -> bool:

@@ -1,12 +1,12 @@
 """The validation and test sets: those that the user configures, and those held out of the training text.
 
 A configured set is used unchanged and never filtered. If a set is not configured, the pairs of the own text
-(`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out. Equal
+(`Corpora.own_text`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out. Equal
 sources therefore stay together, and if the corpus changes, no sentence moves from the validation set to the test set or
 back. Training text loses all pairs that share a side with them: back-translated text has their targets with other
-sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT, and from `_LARGE_ENOUGH` sources on
-at least `_FEWEST`, with which a few dropped pairs leave the 100 lines that the estimate of quality needs. If the corpus
-grows beyond that limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become
+sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT, and from `_MANY_SOURCES` sources on
+at least `_MIN_HELD_OUT`, with which a few dropped pairs leave the 100 lines that the estimate of quality needs. If the
+corpus grows beyond that limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become
 training text.
 With several directions, the side that counts is in the language that most directions share, so that the translations of
 a sentence fall into the sets of their directions together. Training text then loses every pair that has a side of any
@@ -39,7 +39,8 @@ from mtx.storage.text_files import is_utf8
 log = logging.getLogger(__name__)
 
 MAX_HELD_OUT = 1000
-_FEWEST, _LARGE_ENOUGH = 120, 1000
+_MIN_HELD_OUT = 120
+_MANY_SOURCES = 1000
 SIDES = {"src": "source held out", "tgt": "target held out"}  # and why a pair is dropped that shares it
 HELD_OUT = "held out"  # the pairs of a set
 
@@ -88,12 +89,13 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    empty = {corpus.languages: list[Corpus]() for corpus in corpora.own}
+    empty = {corpus.languages: list[Corpus]() for corpus in corpora.own_text}
     yield _read_set("valid", VALID_STORE, [*empty], corpora.valid, data)
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
-        for languages, of_direction in ({corpus.languages: [corpus] for corpus in text} or empty).items():
+        by_direction = {corpus.languages: [corpus] for corpus in text} or empty
+        for languages, direction_text in by_direction.items():
             key = f"{name}.{'-'.join(languages)}" if data.directions else name
-            yield _read_set(key, test_store(key), [languages], of_direction, data)
+            yield _read_set(key, test_store(key), [languages], direction_text, data)
 
 
 def _read_set(name: str, store: str, directions: list[Languages], text: list[Corpus], data: DataConfig) -> EvalSet:
@@ -126,23 +128,23 @@ def hold_out(
     Args:
         pairs: a table of `prepare.CLEANED`.
         directions: the number of the direction of each.
-        is_own: its pairs of `Corpora.own`.
+        is_own: its pairs of `Corpora.own_text`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
     rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
     is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
     hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
     different = np.unique(hashes.to_numpy()[is_own])
-    fewest = _FEWEST if different.size >= _LARGE_ENOUGH else 1
+    fewest = _MIN_HELD_OUT if different.size >= _MANY_SOURCES else 1
     size = min(MAX_HELD_OUT, max(fewest, different.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:
-            if eval_set.directions[0] == corpora.own[0].languages:
-                names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
+            if eval_set.directions[0] == corpora.own_text[0].languages:
+                names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own_text))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
-            chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]
-            is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen)).to_numpy()
+            chosen_hashes = different[-size:] if eval_set.store == VALID_STORE else different[:size]
+            is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen_hashes)).to_numpy()
             for pair in eval_set.directions:
                 is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
                 if data.directions and not is_in_set.any():

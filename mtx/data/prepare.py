@@ -9,6 +9,7 @@ The data directory appears as a whole or not at all, and training needs nothing 
 """
 
 import logging
+import math
 import os
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator
@@ -59,12 +60,14 @@ log = logging.getLogger(__name__)
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
-_LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
+_LEARNED_CODE_PAIRS = 20  # of these; a code that both sides of so many pairs have is learned like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _MISSING_VALUES = "missing_values"
 _UNREAD_DATES = "unread_dates"
 _NOTICED = (_MISSING_VALUES, _UNREAD_DATES)  # no reasons to drop a pair
-_FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
+# A corpus is refused if more pairs, and a larger share, are not UTF-8
+_FEW_NOT_UTF8 = 10
+_SHARE_NOT_UTF8 = 0.01
 
 # Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
 # units), and the hashes of source and target. Large strings, because a batch may hold more than 2 GiB.
@@ -84,10 +87,10 @@ CLEANED = pa.schema(
 
 @dataclass
 class Tally:
-    """Counts of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason.
+    """Counts of one corpus's training pairs: num_read = num_kept + num_held_out + the sum of dropped, by reason.
 
     Attributes:
-        is_own: whether the corpus is one of `Corpora.own`.
+        is_own: whether the corpus is one of `Corpora.own_text`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
         noticed: pairs with one of `_NOTICED`, dropped or not.
     """
@@ -95,16 +98,16 @@ class Tally:
     corpus: Corpus
     is_own: bool
     weight: float
-    read: int = 0
-    held_out: int = 0
+    num_read: int = 0
+    num_held_out: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     noticed: Counter[str] = field(default_factory=Counter)
     examples: dict[str, durable.Json] = field(default_factory=dict)
 
     @property
-    def kept(self) -> int:
+    def num_kept(self) -> int:
         """Pairs that are neither held out nor dropped, so far."""
-        return self.read - self.held_out - self.dropped.total()
+        return self.num_read - self.num_held_out - self.dropped.total()
 
     def count(self, reason: str, pairs: PairGroup) -> None:
         """Count pairs that are dropped or noticed; the first pair for each reason becomes its example."""
@@ -119,9 +122,9 @@ class Tally:
             "name": self.corpus.name,
             "weight": self.weight,
             "tag": self.corpus.tag,
-            "read": self.read,
-            "kept": self.kept,
-            "held_out": self.held_out,
+            "read": self.num_read,
+            "kept": self.num_kept,
+            "held_out": self.num_held_out,
             "dropped": dict(self.dropped.most_common()),
         }
 
@@ -150,17 +153,19 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     if tokenizer:
         _check_given(tokenizer, tags, config)
     sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed
-    tallies = [Tally(corpus, is_own=corpus in corpora.own, weight=corpus.weight or 1.0) for corpus in corpora.train]
+    tallies = [
+        Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
+    ]
     with durable.new_directory(data_dir) as directory:
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = list(read_sets(corpora, data))
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
-        _require_directions({tally.corpus.languages for tally in tallies if tally.kept}, data)
+        _require_directions({tally.corpus.languages for tally in tallies if tally.num_kept}, data)
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
-        num_drawn = weights @ [tally.kept for tally in tallies]
+        num_drawn = weights @ [tally.num_kept for tally in tallies]
         text = ChosenText(cleaned, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
@@ -218,21 +223,21 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
         for number, groups, batch in _show_progress(results, "cleaning"):
             writer.write_batch(batch)
             tally = tallies[number]
-            tally.read += batch.num_rows
+            tally.num_read += batch.num_rows
             for reason, pairs in groups.items():
                 tally.count(reason, pairs)
     for tally in tallies:
-        tally.read += tally.dropped.total()
+        tally.num_read += tally.dropped.total()
         if count := tally.dropped[NOT_UTF8]:
             error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
-            pairs = f"{count:,} of the {tally.read:,} pairs"
-            if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+            pairs = f"{count:,} of the {tally.num_read:,} pairs"
+            if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.num_read):
                 raise DataError(f"{error}; nor are {pairs}", error.help)
             log_once(f"{error}; dropping {pairs}", logging.WARNING)  # in each direction of the file
     if count := sum(tally.noticed[_UNREAD_DATES] for tally in tallies):
-        first = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
+        example = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
         log.warning(
-            f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {first}; "
+            f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {example}; "
             "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
         )
 
@@ -269,9 +274,10 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
             rows.append((line, *cleaned, date))
         for reason in reasons:
             groups.setdefault(reason, PairGroup(0, line, src, tgt, pairs.file)).count += 1
-    lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
-    corpus, file = ([each] * len(rows) for each in (number, pairs.file))
-    columns = [lines, corpus, file, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
+    lines, sources, targets, dates = zip(*rows, strict=True) if rows else ((), (), (), ())
+    corpora = [number] * len(rows)
+    files = [pairs.file] * len(rows)
+    columns = [lines, corpora, files, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
     return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
@@ -284,18 +290,21 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     corpus = table["corpus"].to_numpy()
     directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
-    tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
+    tgt_hashes = table["tgt_hash"].to_numpy()
+    dates = table["date"].to_numpy()
     files = hash_pairs(corpus, table["file"].to_numpy())
-    chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
-    units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
-    chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]
-    is_kept = chosen == np.arange(table.num_rows)
+    kept_rows = np.arange(table.num_rows)  # the pair that each one's source keeps
+    first_date = {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates]
+    units = np.flatnonzero(dates >= first_date)
+    choices = choose_translations(src_hashes[units], tgt_hashes[units], dates[units], files[units])
+    kept_rows[units] = units[choices]
+    is_kept = kept_rows == np.arange(table.num_rows)
     is_first = is_kept.copy()
     is_first[is_kept] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_kept])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
-    is_same = tgt_hashes == tgt_hashes[chosen]
+    is_same = tgt_hashes == tgt_hashes[kept_rows]
     masks = {
-        "older translation": ~is_kept & ((files == files[chosen]) | (dates < dates[chosen]) & ~is_same),
+        "older translation": ~is_kept & ((files == files[kept_rows]) | (dates < dates[kept_rows]) & ~is_same),
         "duplicate": ~is_first & is_same,
         "other translation": ~is_kept,
     }
@@ -303,13 +312,13 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
-        rows = slice(stop, stop + tally.kept)
+        rows = slice(stop, stop + tally.num_kept)
         stop = rows.stop
         for reason, mask in masks.items():  # the first reason counts
             is_dropped = mask[rows] & is_chosen[rows]
             is_chosen[rows] ^= is_dropped
             if reason == HELD_OUT:
-                tally.held_out = int(is_dropped.sum())
+                tally.num_held_out = int(is_dropped.sum())
             elif is_dropped.any():
                 tally.count(reason, PairGroup.of(table[rows], is_dropped))
     return is_chosen
@@ -324,23 +333,25 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     own_tallies = [tally for tally in tallies if tally.is_own]
     num_own = Counter[Any]()  # of each direction
     for tally in own_tallies:
-        num_own[tally.corpus.languages] += tally.kept
-    most = max(num_own.values())
+        num_own[tally.corpus.languages] += tally.num_kept
+    num_largest = max(num_own.values())
     for tally in tallies:
         if tally.corpus.weight is not None:
             continue
         num_pairs = num_own[tally.corpus.languages]
         if tally.is_own:
-            tally.weight = min(_MAX_REPEATS, (most / max(1, num_pairs)) ** (1 - 1 / data.temperature))
+            tally.weight = min(_MAX_REPEATS, (num_largest / max(1, num_pairs)) ** (1 - 1 / data.temperature))
             if tally.weight >= 1.01:
                 direction = "-".join(tally.corpus.languages)
-                log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
+                log.info(
+                    f"{tally.corpus.name}: its {tally.num_kept:,} pairs {direction} get the weight {tally.weight:.3g}"
+                )
         else:
-            num_pairs = num_pairs or most
-            tally.weight = min(1.0, num_pairs / max(1, tally.kept))
+            num_pairs = num_pairs or num_largest
+            tally.weight = min(1.0, num_pairs / max(1, tally.num_kept))
             log.info(
-                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
-                f"used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
+                f"{tally.corpus.name}: its {tally.num_kept:,} pairs get the weight {tally.weight:.3g}, so that they "
+                f"are used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
             )
 
 
@@ -349,9 +360,9 @@ def _check_weights(tallies: list[Tally]) -> None:
 
     With a shorter epoch, a step could span any number of epochs.
     """
-    num_pairs = sum(tally.weight * tally.kept for tally in tallies)
+    num_pairs = sum(tally.weight * tally.num_kept for tally in tallies)
     if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
-        weights = ", ".join(f"{tally.weight:g} for the {tally.kept:,} of {tally.corpus.name}" for tally in tallies)
+        weights = ", ".join(f"{tally.weight:g} for the {tally.num_kept:,} of {tally.corpus.name}" for tally in tallies)
         raise UsageError(
             f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; "
             f"expected 1 to {MAX_EPOCH_PAIRS:,}"
@@ -387,8 +398,8 @@ class ChosenText:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(CLEANED.names[:5])
                 start, stop = stop, stop + batch.num_rows
-                if (chosen := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
-                    yield chosen
+                if (pairs := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
+                    yield pairs
 
     def sample(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and the target texts of the sample, in blocks."""
@@ -411,7 +422,8 @@ def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Token
         has_marks=config.data.terms is not None,
         languages=[tgt for _, tgt in pairs_of(config.data.directions)],
     )
-    [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
+    few_items = 1 if text.num_pairs <= _FEW_PAIRS else 0
+    [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=few_items)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
 
@@ -461,7 +473,8 @@ def encode_block(
     Returns:
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
-    number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
+    number = batch["corpus"][0].as_py()
+    src, tgt = _texts(batch)
     src_ids = tokenizer.encode(src, frames[number], num_threads)
     tgt_ids = tokenizer.encode(tgt, frames[number], num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
@@ -496,17 +509,18 @@ def _describe_text(store: TokenStore, language: str) -> durable.Json:
         language: the source language, or the first of several: the sentences of German are 1% more by English rules.
     """
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
-    codes = Counter(
-        code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
-    )
+    every = math.ceil(store.num_pairs / _SAMPLE_LINES)
+    src, tgt = store.texts(np.arange(0, store.num_pairs, every))
+    codes = Counter[str]()
+    for src_text, tgt_text in zip(src, tgt, strict=True):
+        codes.update({*codes_of(src_text)} & {*codes_of(tgt_text)})
     omissions = Counter(filter(None, map(omission, src, tgt)))
     return {
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
         "multi_sentence_share": multi_sentence_share(src, language),
-        "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
+        "codes": sorted(code for code, count in codes.items() if count >= _LEARNED_CODE_PAIRS),
         "suspicious": {kind: number / len(src) for kind, number in omissions.items()},
     }
 
@@ -515,9 +529,11 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
     """The entry of report.json about the pairs that were read."""
     sides = {pair: dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)}
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
-    dropped = _dropped(tallies).most_common()
+    dropped = _count_dropped(tallies).most_common()
     return {
-        **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
+        "read": sum(tally.num_read for tally in tallies),
+        "kept": sum(tally.num_kept for tally in tallies),
+        "held_out": sum(tally.num_held_out for tally in tallies),
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
         _MISSING_VALUES: {
             "pairs": sum(tally.noticed[_MISSING_VALUES] for tally in tallies),
@@ -530,20 +546,22 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
     }
 
 
-def _dropped(tallies: list[Tally]) -> Counter[str]:
+def _count_dropped(tallies: list[Tally]) -> Counter[str]:
     return sum((tally.dropped for tally in tallies), Counter[str]())
 
 
-def _counts(tallies: list[Tally]) -> str:
+def _describe_counts(tallies: list[Tally]) -> str:
     """For example `29,000 read (12 duplicate, 3 empty)`."""
-    counts = *_dropped(tallies).most_common(), ("held out", sum(tally.held_out for tally in tallies))
+    counts = _count_dropped(tallies).most_common()
+    counts.append(("held out", sum(tally.num_held_out for tally in tallies)))
+    text = f"{sum(tally.num_read for tally in tallies):,} read"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts if count)
-    return f"{sum(tally.read for tally in tallies):,} read" + f" ({reasons})" * bool(reasons)
+    return f"{text} ({reasons})" if reasons else text
 
 
 def _log_kept(stage: str, tallies: list[Tally]) -> None:
     """Log how many pairs a stage has kept; raises DataError if none of the own text is left."""
-    log.info(f"{stage}: {sum(tally.kept for tally in tallies):,} pairs kept of {_counts(tallies)}")
+    log.info(f"{stage}: {sum(tally.num_kept for tally in tallies):,} pairs kept of {_describe_counts(tallies)}")
     own_tallies = [tally for tally in tallies if tally.is_own]
-    if not any(tally.kept for tally in own_tallies):
-        raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_counts(own_tallies)}")
+    if not any(tally.num_kept for tally in own_tallies):
+        raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_describe_counts(own_tallies)}")

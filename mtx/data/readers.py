@@ -107,7 +107,7 @@ def find_reader(path: Path) -> Reader | None:
 
 
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
-    """The error for a file without pairs; its help joins it to `tgt`, whatever TABs are in the lines."""
+    """The error for a file without pairs; its hint joins it to `tgt`, whatever TABs are in the lines."""
     if kind := kind_of_file(path):
         return UsageError(f"{path}: expected sentence pairs, got {kind.name}", kind.hint)
     hint = (

@@ -106,7 +106,7 @@ def show_example(value: durable.Json) -> str:
 
 @dataclass(frozen=True)
 class Corpora:
-    """The text of a run, in each direction that it has. For a set without text, a part of `own` will be held out.
+    """The text of a run, in each direction that it has. For a set without text, a part of `own_text` will be held out.
 
     Attributes:
         tests: if empty, the only test set is held out.
@@ -119,12 +119,12 @@ class Corpora:
     is_adaptation: bool = False
 
     @property
-    def own(self) -> list[Corpus]:
+    def own_text(self) -> list[Corpus]:
         """The training text that translations should resemble: corpora without a tag; in an adaptation the first."""
         untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
         return [corpus for corpus in untagged if not self.is_adaptation or corpus.name == untagged[0].name]
 
-    def all(self) -> list[Corpus]:
+    def all_corpora(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
         return [*self.train, *self.valid, *chain.from_iterable(self.tests.values())]
 
@@ -161,22 +161,22 @@ def find_corpora(data: DataConfig) -> Corpora:
         for key, name in _name_test_sets(data.test)
     }
     corpora = Corpora(train, valid, tests)
-    if data.columns and not any(corpus.is_table for corpus in corpora.all()):
+    if data.columns and not any(corpus.is_table for corpus in corpora.all_corpora()):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
 
 
 def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Pairs of a key and a name: file names and scores.json refer to the test set by its key."""
-    used = {"run", "format"}  # the other keys of scores.json
+    used_keys = {"run", "format"}  # the other keys of scores.json
     for name in names:
         base = FILE_ENDING.sub("", Path(_SIDE.sub("", name)).name)
         key = stem = re.sub(r"[^A-Za-z0-9._-]", "_", base).lstrip(".")[:100] or "test"
         number = 1
-        while key.lower() in used:  # some file systems ignore case
+        while key.lower() in used_keys:  # some file systems ignore case
             number += 1
             key = f"{stem}-{number}"
-        used.add(key.lower())
+        used_keys.add(key.lower())
         yield key, name
 
 
@@ -195,9 +195,9 @@ def _find_directions(
     text = TrainText(name=text, weight=None) if isinstance(text, str) else text
     find = find or partial(_find, data, text.name, key)
     possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
-    is_only = len(possible) == 1
-    is_named = is_only or ("{src}" in text.name and "{tgt}" in text.name)
-    found = list[Corpus]()
+    has_one_direction = len(possible) == 1
+    is_named = has_one_direction or ("{src}" in text.name and "{tgt}" in text.name)
+    corpora = list[Corpus]()
     problem: MtxError = DataError(f"data.{key}: {text.name}: its src and tgt are not among {data.direction}")
     for pair in possible:
         try:
@@ -205,14 +205,14 @@ def _find_directions(
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
                 if not corpus.is_folder:
                     corpus = _in_order(replace(corpus, name=text.name), data.columns)
-                if corpus.languages == pair[::-1] != pair:
+                if corpus.languages != pair and corpus.languages == pair[::-1]:
                     corpus = _opposite(corpus)
-                found.append(replace(corpus, weight=text.weight, tag=text.tag))
+                corpora.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:
-            if is_only or (is_named and not isinstance(error, _MissingTextError)):
+            if has_one_direction or (is_named and not isinstance(error, _MissingTextError)):
                 raise
             problem = error
-    if not found:
+    if not corpora:
         if isinstance(problem, UsageError):  # such as a file that is missing or empty
             raise problem
         src, tgt = data.language_pairs[0]
@@ -221,10 +221,10 @@ def _find_directions(
             f"name its languages: by a first line such as {src} TAB {tgt}, by its units, by {{src}} and {{tgt}} in its "
             f"name ('NAME.{{src}}-{{tgt}}.tsv'), or in a recipe as {{name: NAME, src: {src}, tgt: {tgt}}}",
         )
-    num_files = len({file for corpus in found for file in corpus.files})
+    num_files = len({file for corpus in corpora for file in corpus.files})
     return [
         replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") if corpus.is_folder else corpus
-        for corpus in found
+        for corpus in corpora
     ]
 
 
@@ -258,8 +258,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     if "{src}" in name and "{tgt}" in name:
         names[name.replace("{src}", languages[1]).replace("{tgt}", languages[0])] = languages[::-1]
     candidates = {
-        Path(folder, each): pair
-        for each, pair in names.items()
+        Path(folder, full_name): pair
+        for full_name, pair in names.items()
         for folder in (data.dir, ".")
         if folder and name  # an empty one is not the current folder
     }
@@ -273,8 +273,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         if FILE_ENDING.search(name):
             missing = f"{' or '.join(map(str, candidates))}{did_you_mean(next(iter(candidates)))}"
         else:
-            wanted = [_side(data.dir or ".", next(iter(names)), language) for language in languages]
-            missing = " and no ".join(f"{side}[.gz]" for side in wanted if not _plain_or_gzip(side))
+            expected = [_side(data.dir or ".", next(iter(names)), language) for language in languages]
+            missing = " and no ".join(f"{side}[.gz]" for side in expected if not _plain_or_gzip(side))
         hint = (
             "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
             "with data.dir, data.src and data.tgt"
@@ -322,9 +322,9 @@ def _find_two_files(folder: str, name: str, stems: list[str], key: str, language
             return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
     pairs = [pair for stem in stems if stem for pair in find_sides(_side(folder, stem, "*"), languages)]
     if pairs and not {*languages}.isdisjoint(PLAIN_NAMES):  # not known yet
-        given = {*map(code_of, languages)} - {*PLAIN_NAMES}
+        known_codes = {*map(code_of, languages)} - {*PLAIN_NAMES}
         present = join_names(dict.fromkeys(map(ending_of, chain(*pairs))))
-        pairs = [pair for pair in pairs if given <= {code_of(ending_of(side)) for side in pair}] or pairs
+        pairs = [pair for pair in pairs if known_codes <= {code_of(ending_of(side)) for side in pair}] or pairs
         languages = language_codes(*map(ending_of, pairs[0]))
         if len(pairs) > 1:
             hint = f"choose two: data.src={languages[0]} data.tgt={languages[1]}"
@@ -343,30 +343,30 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     """
     texts = find_texts(folder, languages, data.columns)
     counts = sum(texts.values(), Counter[Languages]())
-    directions = sorted(
-        filter(all, counts), key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True
-    )
-    given = {*map(code_of, languages)} - {*PLAIN_NAMES}
-    if len(given) < 2:
-        languages = next((pair for pair in directions if given <= {*pair}), languages)
-    own = language_codes(*languages)
-    others = [pair for pair in directions if {*pair} != {*own}]
-    shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
-    if others and not data.directions:
-        several = f"data.directions={'-'.join(own)},{'-'.join(others[0])}"
-        log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
-    possible = {*own} if data.directions else {"", *own}
+    directions = [pair for pair in counts if all(pair)]
+    directions.sort(key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
+    known_codes = {*map(code_of, languages)} - {*PLAIN_NAMES}
+    if len(known_codes) < 2:
+        languages = next((pair for pair in directions if known_codes <= {*pair}), languages)
+    codes = language_codes(*languages)
+    other_directions = [pair for pair in directions if {*pair} != {*codes}]
+    shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in other_directions)
+    if other_directions and not data.directions:
+        setting = f"data.directions={'-'.join(codes)},{'-'.join(other_directions[0])}"
+        log_once(f"{folder}: other languages are skipped: {shown}; to use several: {setting}")
+    possible = {*codes} if data.directions else {"", *codes}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
     parts = list[Corpus]()
-    for text, found in texts.items():
+    for text, text_directions in texts.items():
         if isinstance(text, Path):
-            if any({*pair} <= possible for pair in found):  # its reader then takes the regions that are asked for
+            # Its reader then takes the regions that are asked for
+            if any({*pair} <= possible for pair in text_directions):
                 parts.append(_find(unnamed, str(text), key, languages, data.columns))
             continue
         for sides in (text, text[::-1]):
             if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
-    if not parts or not (directions or len(given) == 2):
+    if not parts or not (directions or len(known_codes) == 2):
         hint = EXPECTED
         if texts:
             hint += "; or name the languages: data.src=en data.tgt=de"
@@ -455,7 +455,8 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         datasets.disable_progress_bars()
 
     def find(split: str) -> list[Corpus]:
-        name, rows = f"{hub.name} {split}", builder.as_dataset(split=split).with_format("arrow")
+        name = f"{hub.name} {split}"
+        rows = builder.as_dataset(split=split).with_format("arrow")
 
         def find_sides(languages: Languages, columns: Columns) -> Corpus:
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
@@ -493,7 +494,9 @@ def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> durable.Json
     These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
     """
-    paths = dict.fromkeys([*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)])
+    paths = dict.fromkeys(
+        [*(path for corpus in corpora.all_corpora() for path in corpus.files), *given_models(tokenizer)]
+    )
     files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
     return {"files": files}
 
@@ -528,7 +531,9 @@ def _size_and_time(path: Path) -> dict[str, int]:
 def _differs(path: Path, entry: durable.Json) -> bool:
     """Whether a file differs; its content is read only if its size or its time has changed."""
     try:
-        return not (_size_and_time(path).items() <= entry.items() or durable.sha256(path) == entry.get("sha256"))
+        if _size_and_time(path).items() <= entry.items():
+            return False
+        return durable.sha256(path) != entry.get("sha256")
     except (OSError, ValueError):  # missing, or no possible path
         return False
 
@@ -568,16 +573,16 @@ def named_sides(names: Sequence[str], languages: Languages) -> Languages | None:
     src, tgt = map(ending_of, paths)
     are_given = {*languages}.isdisjoint(PLAIN_NAMES)
     choices = [languages] if are_given else [language_codes(src, tgt), (tag_of(src), tag_of(tgt))]
-    others = list[str]()
+    other_files = list[str]()
     for choice in choices:
-        found = _find_two_files(".", names[0], [prefix_of(paths[0])], "train", choice)
-        if found and {*found.files} == {*paths}:
+        corpus = _find_two_files(".", names[0], [prefix_of(paths[0])], "train", choice)
+        if corpus and {*corpus.files} == {*paths}:
             return choice
-        if found:
-            others = [str(file) for file in found.files if file not in paths]
+        if corpus:
+            other_files = [str(file) for file in corpus.files if file not in paths]
     problem = f"{' and '.join(names)}: no text in {' and '.join(choices[0])}"
-    if others:
-        problem += f", which is in {' and '.join(others)}"
+    if other_files:
+        problem += f", which is in {' and '.join(other_files)}"
     raise UsageError(problem, "name these files, or other languages: data.src=en data.tgt=de")
 
 
@@ -587,7 +592,10 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     Raises:
         UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    values = dict(override.partition("=")[::2] for override in overrides)
+    values = dict[str, str]()
+    for override in overrides:
+        key, _, value = override.partition("=")
+        values[key] = value
     languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
     kinds = set[bool | None]()
     for name in names:
@@ -598,7 +606,8 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
             raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
     sides = named_sides(names, languages)
     if sides:
-        names, kinds = [prefix_of(Path(names[0]))], {True}
+        names = [prefix_of(Path(names[0]))]
+        kinds = {True}
     if False in kinds and None not in kinds:
         codes = {language_of_column(ending_of(Path(name))) for name in names}
         if len(names) > 1 and len(codes) == 1 and None not in codes:
@@ -612,7 +621,10 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
     path = Path(names[0])
     run = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
-    return [f"data.train={files}", *([] if "run_dir" in values else [f"run_dir=runs/{run}"])]
+    settings = [f"data.train={files}"]
+    if "run_dir" not in values:
+        settings.append(f"run_dir=runs/{run}")
+    return settings
 
 
 def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[str]:
@@ -636,12 +648,16 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
     src, tgt = named_sides(names, data.languages) or data.languages
     corpus = find_corpora(data.model_copy(update={"src": src, "tgt": tgt, "valid": None, "test": ()})).train[0]
     if corpus.is_folder:
-        place, pair, origin = corpus.name, [*corpus.languages], "most of its text"
+        place = corpus.name
+        pair = [*corpus.languages]
+        origin = "most of its text"
     elif len(corpus.files) == 1:
         place = str(corpus.files[0])
         *pair, origin = find_languages(corpus.files[0], data.columns)
     elif corpus.languages != data.languages:
-        place, pair, origin = corpus.name, [*corpus.languages], "the names of its files"
+        place = corpus.name
+        pair = [*corpus.languages]
+        origin = "the names of its files"
     else:
         return []
     for src, tgt in (pair, pair[::-1]):

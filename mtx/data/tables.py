@@ -60,8 +60,9 @@ _TARGET = re.compile(
     r"|(?:(?:texte|langue) )?cible|traduction|(?:texto de )?destino|traducción|testo di arrivo|traduzione"
     r"|texto de chegada|tradução"
 )
-_SHOWN_CHARS, _SHOWN_CELL = 300, 40  # of a list of columns, and of a cell in it
-_COLUMNS_HELP = "set data.columns=SRC,TGT, each a number (from 1) or a name in the first line"
+_SHOWN_CHARS = 300  # of a list of columns
+_SHOWN_CELL = 40  # of a cell in it
+_COLUMNS_HINT = "set data.columns=SRC,TGT, each a number (from 1) or a name in the first line"
 
 
 @dataclass
@@ -153,8 +154,12 @@ class TableReader:
             )
             raise DataError(f"{path}:{number}: {counted(len(row), 'column')}, expected {width}", hint)
 
-        numbered = islice(enumerate(chain(first_rows, rows), 1), has_header, None)
-        yield from in_blocks(starmap(pair, numbered), 1 + has_header)
+        numbered = enumerate(chain(first_rows, rows), 1)
+        start_line = 1
+        if has_header:
+            next(numbered)
+            start_line = 2
+        yield from in_blocks(starmap(pair, numbered), start_line)
 
 
 def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns: Columns) -> tuple[int, int, bool]:
@@ -169,17 +174,19 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     Raises:
         DataError: with a list of the columns, if there are more than two and nothing identifies the two.
     """
-    first_row, sides = rows[0], _header_sides(rows[0], languages)
+    first_row = rows[0]
+    sides = _header_sides(first_row, languages)
     if rows[1:] and sides == _header_sides(rows[1], languages):
         sides = None
     has_header = sides is not None
     if columns:
         sides = _index(path, first_row, columns[0]), _index(path, first_row, columns[1])
-        has_header |= not all(map(str.isdecimal, columns))
+        if not all(map(str.isdecimal, columns)):  # a name is one of the first row
+            has_header = True
     if sides is None and len(first_row) > 2:
         raise DataError(
             f"{path}: cannot find the columns of {' and '.join(languages)}; {_list_columns(first_row)}",
-            _COLUMNS_HELP,
+            _COLUMNS_HINT,
         )
     src, tgt = sides or (0, 1)
     if has_header:
@@ -195,10 +202,11 @@ def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | Non
     if tuple(row) == languages:
         return 0, 1
     cells = list(map(_bare_name, row))
-    src, tgt = (
-        [at for at, cell in enumerate(cells) if words.fullmatch(cell) or key_of(cell) == key_of(language.casefold())]
-        for language, words in zip(languages, (_SOURCE, _TARGET), strict=True)
-    )
+    sides = list[list[int]]()
+    for language, words in zip(languages, (_SOURCE, _TARGET), strict=True):
+        key = key_of(language.casefold())
+        sides.append([at for at, cell in enumerate(cells) if words.fullmatch(cell) or key_of(cell) == key])
+    src, tgt = sides
     return (src[0], tgt[0]) if len(src) == len(tgt) == 1 and src != tgt else None
 
 
@@ -210,19 +218,19 @@ def language_of_column(name: str) -> str | None:
 
 def _bare_name(cell: str) -> str:
     """What a cell of a header names: english for `English (US)`, en for `text_en` and `Term (EN)`."""
-    name, _, inside = cell.casefold().replace("_", "-").partition("(")
-    return _EXTRA.sub("", name).strip() or inside.rstrip(") ")
+    name, _, in_brackets = cell.casefold().replace("_", "-").partition("(")
+    return _EXTRA.sub("", name).strip() or in_brackets.rstrip(") ")
 
 
 def _index(path: Path, row: list[str], column: str) -> int:
     """The column for an item of data.columns: a number from 1, or a name in the first row."""
     if column.isdecimal() and 0 < int(column) <= len(row):
         return int(column) - 1
-    same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
-    if len(same) != 1:
-        problem = "several columns are named" if same else "no header names the column"
-        raise DataError(f"{path}: {problem} {column!r}; {_list_columns(row)}", _COLUMNS_HELP)
-    return same[0]
+    matches = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
+    if len(matches) != 1:
+        problem = "several columns are named" if matches else "no header names the column"
+        raise DataError(f"{path}: {problem} {column!r}; {_list_columns(row)}", _COLUMNS_HINT)
+    return matches[0]
 
 
 def _list_columns(row: list[str]) -> str:
@@ -234,7 +242,9 @@ def _list_columns(row: list[str]) -> str:
 def join_names(names: Iterable[str]) -> str:
     """Some names as a list in a message, cut if it is long."""
     text = ", ".join(names)
-    return text[:_SHOWN_CHARS] + "..." * (len(text) > _SHOWN_CHARS) or "nothing"
+    if len(text) > _SHOWN_CHARS:
+        return f"{text[:_SHOWN_CHARS]}..."
+    return text or "nothing"
 
 
 def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
@@ -245,8 +255,12 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     """
     deciding = list(islice(lines, _SEPARATING_LINES))
     declared = re.fullmatch(r'"?(?i:sep)=(.)"?', "".join(deciding[:1]))  # for Excel
-    separator = declared[1] if declared else csv_separator(deciding)
-    reader = _csv_reader(chain(deciding[bool(declared) :], lines), separator)
+    if declared:
+        separator = declared[1]
+        deciding = deciding[1:]
+    else:
+        separator = csv_separator(deciding)
+    reader = _csv_reader(chain(deciding, lines), separator)
     line = 1
     try:
         for row in reader:
@@ -287,14 +301,16 @@ def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         is_quoted = is_spreadsheet(deciding)
         if is_quoted:
             log_once(f"{path}: written by a spreadsheet; removing the quotes around cells")
-        rest = enumerate(chain(deciding, lines), number)
-        yield from (_cells(path, at, line) if is_quoted else line.split("\t") for at, line in rest)
+        for row_number, row in enumerate(chain(deciding, lines), number):
+            yield _cells(path, row_number, row) if is_quoted else row.split("\t")
 
 
 def is_spreadsheet(lines: list[str]) -> bool:
     """Whether a spreadsheet wrote these lines of a file; the last one may be cut inside a cell."""
     text = "\n".join(lines)
-    return bool(_BY_RULES.fullmatch(text + '"' * (text.count('"') % 2)) and _QUOTED_CELL.search(text))
+    is_cut = text.count('"') % 2 == 1
+    closed = f'{text}"' if is_cut else text
+    return bool(_BY_RULES.fullmatch(closed) and _QUOTED_CELL.search(text))
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
@@ -323,19 +339,19 @@ def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Itera
     hint = f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl"
 
     def pair(number: int, line: str) -> Pair:
-        where = f"{path}:{number}"
+        place = f"{path}:{number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a JSON object ({error})", hint) from None
+            raise DataError(f"{place}: not a JSON object ({error})", hint) from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: {type(row).__name__}, expected an object", hint)
+            raise DataError(f"{place}: {type(row).__name__}, expected an object", hint)
         if isinstance(row.get("translation"), dict):
             row |= {f"translation.{key}": value for key, value in row.pop("translation").items()}
-        names = _find_names(f"{where}: an object with", list(row), languages, columns)
+        names = _find_names(f"{place}: an object with", list(row), languages, columns)
         for name in names:
             if not isinstance(row[name], str | None):
-                raise DataError(f"{where}: {name} is {type(row[name]).__name__}, expected text")
+                raise DataError(f"{place}: {name} is {type(row[name]).__name__}, expected text")
         clean = replace_surrogates if is_utf8(line) else str  # JSON can spell lone surrogates
         src, tgt = (clean(_join_lines(row[name] or "")) for name in names)
         return src, tgt
@@ -357,7 +373,7 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     """
     pairs = (columns,) if columns else (languages, PLAIN_NAMES)
     keys = [name.removeprefix("translation.") for name in names]
-    inside = [key for key in keys if key not in names] or keys
+    inner_keys = [key for key in keys if key not in names] or keys
     for forms in (names, keys):
         for src, tgt in pairs:
             if src != tgt and forms.count(src) == forms.count(tgt) == 1:
@@ -369,8 +385,8 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     hint = "give both, with null for no text"
     if len(names) > 1:
         hint += "; or set data.columns=SRC,TGT to other names"
-    if len(inside) == 2 and languages == PLAIN_NAMES:
-        hint += f"; or name the languages: data.src={inside[0]} data.tgt={inside[1]}"
+    if len(inner_keys) == 2 and languages == PLAIN_NAMES:
+        hint += f"; or name the languages: data.src={inner_keys[0]} data.tgt={inner_keys[1]}"
     raise DataError(
         f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them", hint
     )
@@ -395,17 +411,17 @@ def open_parquet(path: Path) -> Iterator[Any]:
         raise DataError(f"{path}: invalid Parquet file: {first_line(error)}") from None
 
 
-def find_columns(where: str, schema: Any, languages: Languages, names: Columns) -> Pair:
+def find_columns(place: str, schema: Any, languages: Languages, names: Columns) -> Pair:
     """The columns of source and target, from data.columns (`names`) or by `_find_names`.
 
     Raises:
         DataError: with a list of the columns, if there are no such columns.
     """
     columns = schema.empty_table().flatten().column_names
-    return _find_names(f"{where}: the columns are", columns, languages, names)
+    return _find_names(f"{place}: the columns are", columns, languages, names)
 
 
-def column_blocks(where: str, tables: Iterable[Any], columns: Pair) -> Iterator[PairBlock]:
+def column_blocks(place: str, tables: Iterable[Any], columns: Pair) -> Iterator[PairBlock]:
     """The pairs of Arrow tables, or of record batches, by the columns of `find_columns`; null is an empty sentence."""
     import pyarrow as pa
 
@@ -418,7 +434,7 @@ def column_blocks(where: str, tables: Iterable[Any], columns: Pair) -> Iterator[
             if pa.types.is_dictionary(values.type):
                 values = values.cast(values.type.value_type)
             if str(values.type) not in ("string", "large_string", "null"):
-                raise DataError(f"{where}: column {name} holds {values.type}, expected text")
+                raise DataError(f"{place}: column {name} holds {values.type}, expected text")
             sides.append([_join_lines(escaped(text or b"")) for text in values.cast("large_binary").to_pylist()])
         src, tgt = sides
         if src:

@@ -83,7 +83,7 @@ class Node:
             node = node.parent
         return node
 
-    def first(self, *names: str) -> str:
+    def first_attribute(self, *names: str) -> str:
         """The first of these attributes that it has; empty (UNKNOWN) without one."""
         return next(filter(None, map(self.attributes.get, names)), UNKNOWN)
 
@@ -96,11 +96,11 @@ class Node:
         return any(map(is_white_space, texts))
 
 
-def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Node]:
+def read_units(path: Path, format_name: str, text: str | None = None) -> Iterator[Node]:
     """The units of a file, one after the other.
 
     Args:
-        format: TMX or XLIFF.
+        format_name: TMX or XLIFF.
         text: the decoded text of a document; None to read the file.
 
     Raises:
@@ -116,7 +116,7 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             encoding = wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
         elif b"\0" in data:  # expat would take it for UTF-16
             raise DataError(f"{path}: damaged XML: it contains a NUL byte", "save it in UTF-8")
-        tree = _Tree(path, format, encoding, text or "", data)
+        tree = _Tree(path, format_name, encoding, text or "", data)
         chunk = b"\n"
         while chunk:
             chunk = file.read(_CHUNK_BYTES)
@@ -130,7 +130,7 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
                     f"{path}: unsupported encoding ({error})", "save it in UTF-8, also in the XML declaration"
                 ) from None
             if file.tell() - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
-                raise tree.refused(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
+                raise tree.error(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
             if tree.unit and tree.parser.CurrentByteIndex - tree.unit_start > MAX_UNIT_BYTES:
                 raise DataError(f"{path}:{tree.unit.line}: a unit has more than {MAX_UNIT_BYTES:,} bytes")
             yield from tree.units
@@ -142,90 +142,98 @@ class _Tree:
 
     Attributes:
         units: the complete units that have not been taken yet.
-        open: the open elements, which may include `unit`.
+        open_nodes: the open elements, the innermost last, which may include `unit`.
     """
 
-    def __init__(self, path: Path, format: str, encoding: str | None, document: str, data: bytes):
-        self.path, self.format, self.document, self.data = path, format, document, data
+    def __init__(self, path: Path, format_name: str, encoding: str | None, document: str, data: bytes):
+        self.path = path
+        self.format_name = format_name
+        self.document = document
+        self.data = data
         self.units = list[Node]()
-        self.open = list[Node]()
+        self.open_nodes = list[Node]()
         self.unit: Node | None = None
         self.unit_start = self.num_bytes = self.num_characters = 0
         self.prefix = ""
         self.parser = parser = expat.ParserCreate(encoding)
         parser.buffer_text = True
         parser.specified_attributes = True  # a DTD can add attributes of any size to an element
-        parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
-        parser.CharacterDataHandler = self.text
-        parser.CommentHandler = parser.ProcessingInstructionHandler = self.other
-        parser.EntityDeclHandler, parser.SkippedEntityHandler = self.declared_entity, self.unknown_entity
+        parser.StartElementHandler = self.start_element
+        parser.EndElementHandler = self.end_element
+        parser.CharacterDataHandler = self.add_text
+        parser.CommentHandler = parser.ProcessingInstructionHandler = self.add_comment
+        parser.EntityDeclHandler = self.refuse_declaration
+        parser.SkippedEntityHandler = self.refuse_unknown_entity
 
-    def at(self) -> int:
+    def position(self) -> int:
         """The current position in the document, in characters."""
-        start, self.num_bytes = self.num_bytes, self.parser.CurrentByteIndex
+        start = self.num_bytes
+        self.num_bytes = self.parser.CurrentByteIndex
         self.num_characters += len(self.data[start : self.num_bytes].decode("utf-8", "surrogatepass"))
         return self.num_characters
 
-    def place(self, node: Node) -> None:
+    def set_position(self, node: Node) -> None:
         """Note the position of a node's tag in the document."""
-        if tag := _TAG.match(self.document, self.at()):
+        if tag := _TAG.match(self.document, self.position()):
             node.start = tag.start()
             node.inner_start = node.inner_end = node.end = tag.end()
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        around = self.open
-        if not around:
-            local, expected = name.rpartition(":")[2], self.format.lower()
+    def start_element(self, name: str, attributes: dict[str, str]) -> None:
+        ancestors = self.open_nodes
+        if not ancestors:
+            local = name.rpartition(":")[2]
+            expected = self.format_name.lower()
             if local != expected:
-                raise DataError(f"{self.path}: not {self.format}: its first element is not {expected}")
+                raise DataError(f"{self.path}: not {self.format_name}: its first element is not {expected}")
             self.prefix = name.removesuffix(local)
-        elif len(around) >= MAX_DEPTH:
-            raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
+        elif len(ancestors) >= MAX_DEPTH:
+            raise self.error(f"elements are nested more than {MAX_DEPTH} deep")
         name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
         node = Node(name, attributes, self.parser.CurrentLineNumber)
         if self.document:
-            self.place(node)
+            self.set_position(node)
         if self.unit:
-            around[-1].children.append(node)
-        elif around:
-            node.parent = around[-1]
+            ancestors[-1].children.append(node)
+        elif ancestors:
+            node.parent = ancestors[-1]
             if name == "header":  # it applies to all units
                 node.parent.attributes |= attributes
             if name in _UNITS:
-                self.unit, self.unit_start = node, self.parser.CurrentByteIndex
-        around.append(node)
+                self.unit = node
+                self.unit_start = self.parser.CurrentByteIndex
+        ancestors.append(node)
 
-    def end(self, name: str) -> None:
-        node = self.open.pop()
+    def end_element(self, name: str) -> None:
+        node = self.open_nodes.pop()
         if self.document and not self.document.startswith("/>", node.inner_start - 2):
-            node.inner_end = self.at()
+            node.inner_end = self.position()
             node.end = self.document.index(">", node.inner_end) + 1
         if node is self.unit:
             self.units.append(node)
             self.unit = None
 
-    def text(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         if self.unit:
-            children = self.open[-1].children
+            children = self.open_nodes[-1].children
             if children and isinstance(children[-1], str):  # expat splits a text, even inside a placeholder
                 children[-1] += text
             else:
                 children.append(text)
 
-    def other(self, *_: str) -> None:
+    def add_comment(self, *_: str) -> None:
         if self.document and self.unit:
             comment = Node("", {}, self.parser.CurrentLineNumber)
-            self.place(comment)
-            self.open[-1].children.append(comment)
+            self.set_position(comment)
+            self.open_nodes[-1].children.append(comment)
 
-    def declared_entity(self, name: str, *_: object) -> None:
-        raise self.refused(f"it declares the entity {printable(name[:40])}; entities are not supported")
+    def refuse_declaration(self, name: str, *_: object) -> None:
+        raise self.error(f"it declares the entity {printable(name[:40])}; entities are not supported")
 
-    def unknown_entity(self, name: str, is_parameter: bool) -> None:
+    def refuse_unknown_entity(self, name: str, is_parameter: bool) -> None:
         if not is_parameter:
-            raise self.refused(f"the entity &{printable(name[:40])}; is not defined")
+            raise self.error(f"the entity &{printable(name[:40])}; is not defined")
 
-    def refused(self, problem: str) -> DataError:
+    def error(self, problem: str) -> DataError:
         return DataError(f"{self.path}:{self.parser.CurrentLineNumber}: {problem}")
 
 
@@ -246,7 +254,8 @@ def _texts(node: Node) -> Iterator[str]:
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
         elif child.name in CODES:
-            yield ALONE * (child.name not in OPENING_CODES | CLOSING_CODES)
+            if child.name not in OPENING_CODES | CLOSING_CODES:
+                yield ALONE
         elif ":" not in child.name and child.attributes.get("mtype") != DELETED:
             yield from _texts(child)
 
@@ -258,7 +267,10 @@ def read_tmx(path: Path) -> Iterator[Unit]:
             Variant(
                 language_of(tuv),
                 "".join(map(plain_text, tuv.named("seg")[-1:])),
-                date_of(tuv.first("changedate", "creationdate") or unit.first("changedate", "creationdate")),
+                date_of(
+                    tuv.first_attribute("changedate", "creationdate")
+                    or unit.first_attribute("changedate", "creationdate")
+                ),
             )
             for tuv in unit.named("tuv")
         ]
@@ -269,12 +281,12 @@ def read_tmx(path: Path) -> Iterator[Unit]:
                 problem = "<tuv> without xml:lang"
             if not tuv.named("seg"):
                 problem = "<tuv> without <seg>"
-        yield Unit(unit.line, variants, origin.first("srclang") if origin else UNKNOWN, problem)
+        yield Unit(unit.line, variants, origin.first_attribute("srclang") if origin else UNKNOWN, problem)
 
 
 def language_of(tuv: Node) -> str:
     """The language of a tuv."""
-    return tuv.first("xml:lang", "lang")
+    return tuv.first_attribute("xml:lang", "lang")
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:
@@ -288,15 +300,17 @@ def read_xliff(path: Path) -> Iterator[Unit]:
         if "source" not in sides:
             yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
-        source, target = sides["source"], sides.get("target")
+        source = sides["source"]
+        target = sides.get("target")
         if target is None or target.attributes.get("state") in UNTRANSLATED:
             pairs = [(plain_text(source), "")]
         else:
-            src, tgt = _texts_of_marks(sides.get("seg-source", source)), _texts_of_marks(target)
+            src = _texts_of_marks(sides.get("seg-source", source))
+            tgt = _texts_of_marks(target)
             pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
         for pair in pairs:
-            named = zip(languages, pair, strict=True)
-            yield Unit(unit.line, [Variant(language, text) for language, text in named if text], languages[0])
+            variants = [Variant(language, text) for language, text in zip(languages, pair, strict=True) if text]
+            yield Unit(unit.line, variants, languages[0])
 
 
 def _texts_of_marks(side: Node) -> dict[str, str]:
@@ -325,7 +339,7 @@ def marks_of(node: Node) -> list[Node]:
 def languages_of(unit: Node) -> Languages:
     """The languages that the element around a unit names."""
     file = unit.nearest("source-language", "srcLang") or unit
-    return file.first("source-language", "srcLang"), file.first("target-language", "trgLang")
+    return file.first_attribute("source-language", "srcLang"), file.first_attribute("target-language", "trgLang")
 
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
@@ -364,9 +378,9 @@ class Message:
     @property
     def languages(self) -> Languages:
         """The languages of the catalogue by its header; empty (UNKNOWN) for an unnamed one."""
-        return self.field("X-Source-Language"), self.field("Language")
+        return self.header_field("X-Source-Language"), self.header_field("Language")
 
-    def field(self, name: str) -> str:
+    def header_field(self, name: str) -> str:
         """A field of the header; empty if it has none."""
         match = re.search(rf"^{name}:(.*)$", self.texts.get("msgstr", ""), re.MULTILINE | re.IGNORECASE)
         return match[1].strip() if match else ""
@@ -378,19 +392,23 @@ def read_po(path: Path) -> Iterator[Unit]:
     Raises:
         DataError: if a line is not valid PO, or the text is not in UTF-8.
     """
-    parts = re.split("[/.-]", path.absolute().as_posix())[:-5:-1]  # such as those of locale/de/LC_MESSAGES/app.po
-    src_language, tgt_language, date = UNKNOWN, next(filter(language_of_column, parts), UNKNOWN), 0
+    parts = re.split("[/.-]", path.absolute().as_posix())[-4:]  # such as those of locale/de/LC_MESSAGES/app.po
+    src_language = UNKNOWN
+    tgt_language = next(filter(language_of_column, reversed(parts)), UNKNOWN)
+    date = 0
     with open_bytes(path) as file:
         for message in messages(path, decoded_lines(file, path, "strict")):
             if message.is_header:
-                src_language, named = message.languages
-                tgt_language = named or tgt_language
-                date = date_of(message.field("PO-Revision-Date"))
+                src_language, header_target = message.languages
+                tgt_language = header_target or tgt_language
+                date = date_of(message.header_field("PO-Revision-Date"))
                 continue
             texts = message.texts
             forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
-            has_one_form = "msgid_plural" in texts and len(forms) == 1  # it serves any number
-            for source, translations in [("msgid", forms[:1]), ("msgid_plural", forms[-1:])][has_one_form:]:
+            translations_of = {"msgid": forms[:1], "msgid_plural": forms[-1:]}
+            if "msgid_plural" in texts and len(forms) == 1:  # the only form serves any number
+                del translations_of["msgid"]
+            for source, translations in translations_of.items():
                 if source in texts:
                     variants = [Variant(src_language, join_lines(texts[source]))]
                     variants += [Variant(tgt_language, join_lines(text), date) for text in translations if text]
@@ -403,7 +421,8 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
     Raises:
         DataError: if a line is not valid PO.
     """
-    message, following = Message(), Message()
+    message = Message()
+    following = Message()
     keyword = ""
     for number, line in enumerate(lines, 1):
         content = line.strip()
@@ -415,7 +434,8 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
             following.comments += f"{content}\n"
             if content.startswith("#,"):
                 following.flags_line = number
-                following.is_fuzzy |= "fuzzy" in content
+                if "fuzzy" in content:
+                    following.is_fuzzy = True
         elif (match := _TEXT.fullmatch(content)) and (match[1] or keyword):
             if match[1]:
                 keyword = match[1]
@@ -423,13 +443,14 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
                     yield message
                     message = Message()
                 if not message.texts:
-                    message, following = following, Message()
+                    message = following
+                    following = Message()
                     message.line = number
                 message.texts[keyword] = ""
             message.is_fuzzy |= following.is_fuzzy  # by a comment inside the message
             following = Message()
-            first, _ = message.lines.get(keyword, (number, number))
-            message.lines[keyword] = first, number
+            first_line, _ = message.lines.get(keyword, (number, number))
+            message.lines[keyword] = first_line, number
             message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2] or "")))
         else:
             raise DataError(f'{path}:{number}: invalid PO syntax, expected keyword "text"')

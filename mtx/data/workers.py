@@ -68,7 +68,7 @@ def map_in_workers(
             yield worker.receive()
     finally:
         for worker in busy:
-            worker.end()
+            worker.stop()
 
 
 class Worker:
@@ -78,15 +78,15 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self._connection, other = multiprocessing.Pipe()
+        self._connection, worker_end = multiprocessing.Pipe()
         path = list(map(str, sys.path))
-        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve({other.fileno()})"
-        with other:  # closed in this process
+        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve({worker_end.fileno()})"
+        with worker_end:  # closed in this process
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
+                pass_fds=[worker_end.fileno()],
                 start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
@@ -110,10 +110,10 @@ class Worker:
 
     def _ended(self) -> MtxError:
         code = self._process.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return MtxError(f"a worker process {how}", "possibly out of memory; rerun the same command to retry")
+        ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return MtxError(f"a worker process {ending}", "possibly out of memory; rerun the same command to retry")
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._connection.close()
         self._process.kill()
         self._process.wait()

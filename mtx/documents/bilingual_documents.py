@@ -153,7 +153,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
         if child.inner_start == child.end or name in CODES or is_protected:
             kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
-            number = child.first("rid", "startRef", "i", "id")
+            number = child.first_attribute("rid", "startRef", "i", "id")
             pair = None if kind == "alone" else f"code {number}"
             parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
         else:

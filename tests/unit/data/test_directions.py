@@ -90,7 +90,7 @@ def test_each_text_is_read_in_every_direction_that_it_has(tmp_path: Path) -> Non
         "sides": all_three,
         "of": all_three,
     }
-    for corpus in corpora.all():
+    for corpus in corpora.all_corpora():
         src, tgt = corpus.languages
         assert [(block.src, block.tgt) for block in corpus.blocks()] == [([ROWS[src]], [ROWS[tgt]])], corpus.name
 

@@ -54,7 +54,7 @@ def test_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Cap
 @pytest.mark.usefixtures("hub_cache")
 def test_hub_with_several_directions(tmp_path: Path) -> None:
     corpora = find(hub=hub_dataset(tmp_path / "ds"), directions="en-de,de-en,en-fr")
-    assert [corpus.languages for corpus in corpora.all()] == [("en", "de"), ("de", "en")] * 4
+    assert [corpus.languages for corpus in corpora.all_corpora()] == [("en", "de"), ("de", "en")] * 4
     assert pairs_of(corpora.train[1]) == [(tgt, src) for src, tgt in [("train", "train"), *PAIRS]]
     with pytest.raises(UsageError, match="columns are .translation.de., .translation.en., expected en and fr"):
         find(hub={"name": str(tmp_path / "ds")}, directions="fr-en,en-fr")

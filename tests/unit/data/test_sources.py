@@ -75,7 +75,7 @@ def test_the_text_shows_which_side_is_the_source(name: str, tmp_path: Path, capl
     rows = "".join(ROWS[name](*pair) for pair in SWAPPED)
     path = write(tmp_path / name, header + rows)
     expected = [(src, tgt) for tgt, src in SWAPPED]
-    for corpus in find(train=(str(path),), valid=str(path)).all():
+    for corpus in find(train=(str(path),), valid=str(path)).all_corpora():
         assert pairs_of_memory(corpus) == expected
     told = [message for message in caplog.messages if "the second text of each pair is en" in message]
     assert told == [f"{path}: the second text of each pair is en, so it is the source"]
@@ -95,7 +95,7 @@ def test_what_names_its_languages_is_refused_if_the_text_is_swapped(name: str, t
         write_sides(tmp_path, "t", SWAPPED)
     else:
         write(tmp_path / name, headers.get(name, "") + "".join(rows[name](*pair) for pair in SWAPPED))
-    for corpus in find(tmp_path, train=(name,), valid=name).all():
+    for corpus in find(tmp_path, train=(name,), valid=name).all_corpora():
         with pytest.raises(UsageError, match=f"^{name}: source and target are swapped$") as error:
             pairs_of_memory(corpus)
         assert error.value.help == "correct the names of its files, or the languages that its columns or units name"
@@ -108,11 +108,11 @@ def test_columns_that_swap_the_sides_are_refused_with_the_right_ones(key: str, t
     write(tmp_path / "x.tsv", "7\tja\tyes\n")
     corpora = find(tmp_path, **names, columns="2,3")
     with pytest.raises(UsageError, match="t.tsv: source and target are swapped") as error:
-        for corpus in corpora.all():
+        for corpus in corpora.all_corpora():
             list(corpus.blocks())
     assert error.value.help == "data.columns=3,2"
     corpora = find(tmp_path, **names, columns="3,2")
-    assert [corpus for corpus in corpora.all() if pairs_of_memory(corpus) == [(src, tgt) for tgt, src in SWAPPED]]
+    assert [corpus for corpus in corpora.all_corpora() if pairs_of_memory(corpus) == [(src, tgt) for tgt, src in SWAPPED]]
 
 
 def test_nothing_to_train_on() -> None:
@@ -264,7 +264,7 @@ def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
         memory = find(tmp_path, train=(name,)).train[0]
         assert pairs_of_memory(memory) == [("a dog", "ein Hund")] and not memory.is_table
         corpora = find(tmp_path, train=(name,), valid=name, test=(name,))
-        assert all(pairs_of_memory(corpus) == [("a dog", "ein Hund")] for corpus in corpora.all())
+        assert all(pairs_of_memory(corpus) == [("a dog", "ein Hund")] for corpus in corpora.all_corpora())
 
 
 def pairs_of_memory(corpus: Corpus) -> Pairs:
