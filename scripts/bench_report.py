@@ -41,6 +41,7 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     trainer = build(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     times: dict[bool, list[float]] = {True: [], False: []}
     trainer.hooks = [EventLog(), Console()]
+    trainer.event_listeners = [hook.on_event for hook in trainer.hooks]
     for hook in trainer.hooks:
         hook.on_start(trainer)
     trainer.progress.restart()

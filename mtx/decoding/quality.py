@@ -33,6 +33,10 @@ FEATURES = (
     "letters",  # share of target tokens of one character
     "variety",  # share of different target tokens
 )
+# Fitting a map, for `mtx.evaluation.quality`, and for the schedule of training, which reserves the time for it.
+FEWEST_FIT_LINES = 100  # of validation text
+MOST_FIT_LINES = 1000
+FIT_TIME_SHARE = 0.04  # of a time limit, at most, for the maps of all directions
 _MAX_KNOTS = 100
 _Score = Annotated[float, Field(ge=0, le=100)]
 _STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
@@ -135,8 +139,8 @@ class QualityMap(BaseModel):
 
     def _scores(self, predicted: Floats) -> Floats:
         """The chrF2 to expect where the linear model predicts this."""
-        below = np.minimum(predicted - self.knots[0], 0)
-        scores: Floats = np.maximum(np.interp(predicted, self.knots, self.values) + below, 0)
+        distance_below_knots = np.minimum(predicted - self.knots[0], 0)
+        scores: Floats = np.maximum(np.interp(predicted, self.knots, self.values) + distance_below_knots, 0)
         return scores
 
     def with_look_below(self, quality: float) -> Self:
@@ -169,7 +173,8 @@ def score_by_advice(hypotheses: Lines, references: Lines, advice: Sequence[Advic
     """Returns the number and the chrF2 of the lines with each advice, as the entry "advice" if there is any."""
     by_advice = {}
     for kind in get_args(Advice):
-        if pairs := [pair for *pair, each in zip(hypotheses, references, advice, strict=True) if each == kind]:
-            of_kind, their_references = zip(*pairs, strict=True)
-            by_advice[kind] = {"lines": len(pairs), **score(of_kind, their_references, metrics=["chrf"])["chrf"]}
+        rows = [row for row, line_advice in enumerate(advice) if line_advice == kind]
+        if rows:
+            chrf = score([hypotheses[row] for row in rows], [references[row] for row in rows], metrics=["chrf"])["chrf"]
+            by_advice[kind] = {"lines": len(rows), **chrf}
     return {"advice": by_advice} if by_advice else {}

@@ -16,19 +16,18 @@ import numpy as np
 import sacrebleu
 
 from mtx.decoding import metrics
-from mtx.decoding.quality import FeatureRegion, Floats, QualityMap
+from mtx.decoding.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES, FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.storage import durable
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import QUALITY, RunLayout, find_run
 from mtx.storage.streams import progress
-from mtx.training.hooks import Hook, Run
-from mtx.training.schedule import QUALITY_LINES, QUALITY_SHARE
+from mtx.training.events import Run
+from mtx.training.hooks import Hook
 
 logger = logging.getLogger(__name__)
 
-_FEWEST_LINES, _MOST_LINES = QUALITY_LINES
 _LEAST_SPEARMAN = 0.1
 _NUM_FOLDS = 5
 _PENALTY = 10.0  # of the ridge regression, on features with a variance of 1
@@ -49,12 +48,12 @@ class FitQuality(Hook):
         )
         valid = run.data.valid
         pairs = run.config.data.language_pairs
-        seconds = QUALITY_SHARE * (run.config.training.time_limit or inf) / len(pairs)
+        seconds = FIT_TIME_SHARE * (run.config.training.time_limit or inf) / len(pairs)
         maps = {}
         for number, (src, tgt) in enumerate(pairs):
-            if quality_map := fit(
-                translator.to(tgt, src), *valid.texts(np.flatnonzero(valid.corpus == number)), seconds
-            ):
+            sources, references = valid.texts(np.flatnonzero(valid.corpus == number))
+            quality_map = fit(translator.to(tgt, src), sources, references, seconds)
+            if quality_map:
                 maps[f"{src}-{tgt}"] = quality_map
         _write(run.paths.model, maps)
 
@@ -73,18 +72,18 @@ def fit_quality(translator: Translator, model: Path, sources: list[str], referen
             raise DataError(f"{model}: no estimate of quality was fitted")
         direction = "-".join(translator.languages)
         search = quality_map.beam_size, quality_map.length_penalty
-        old = translator.quality_maps.get(direction)
-        if old and (old.beam_size, old.length_penalty) != search:
+        old_map = translator.quality_maps.get(direction)
+        if old_map and (old_map.beam_size, old_map.length_penalty) != search:
             logger.warning(
-                f"{direction}: this replaces the estimate of quality for beam size {old.beam_size}, length penalty "
-                f"{old.length_penalty:g}; translations with that search have none now"
+                f"{direction}: this replaces the estimate of quality for beam size {old_map.beam_size}, length penalty "
+                f"{old_map.length_penalty:g}; translations with that search have none now"
             )
         _write(model, {**translator.quality_maps, direction: quality_map})
 
 
 def _write(model: Path, maps: Mapping[str, QualityMap]) -> None:
     if maps:
-        values = {direction: each.model_dump() for direction, each in maps.items()}
+        values = {direction: quality_map.model_dump() for direction, quality_map in maps.items()}
         durable.replace_files(model, {QUALITY: durable.json_bytes(values)})
 
 
@@ -98,30 +97,35 @@ def fit(
         seconds: at most; the remaining lines are skipped.
     """
     direction = "-".join(translator.languages)
-    end = time.monotonic() + seconds
-    rows, pairs = list[Floats](), list[tuple[str, str]]()
-    order = np.random.default_rng(1).permutation(len(sources) * (len(sources) >= _FEWEST_LINES))[:_MOST_LINES]
+    deadline = time.monotonic() + seconds
+    rows = list[Floats]()
+    pairs = list[tuple[str, str]]()
+    if len(sources) < FEWEST_FIT_LINES:
+        order = np.arange(0)
+    else:
+        order = np.random.default_rng(1).permutation(len(sources))[:MOST_FIT_LINES]
     with progress("fitting the estimate of quality", len(order)) as update:
         for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
             translated = translator.hypotheses([sources[number] for number in block], n_best=1)
             for number, [best, *_] in zip(block, translated, strict=True):
-                if of_parts := translator.features(best):
-                    sizes, values = zip(*of_parts, strict=True)
+                features_of_parts = translator.features(best)
+                if features_of_parts:
+                    sizes, values = zip(*features_of_parts, strict=True)
                     rows.append(np.average(values, axis=0, weights=sizes))
                     pairs.append((best.text, references[number]))
             update(len(block))
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 break
-    if len(rows) < _FEWEST_LINES:
-        logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, _FEWEST_LINES)
+    if len(rows) < FEWEST_FIT_LINES:
+        logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, FEWEST_FIT_LINES)
         return None
     features = np.array(rows)
     chrf = np.array([sacrebleu.sentence_chrf(text, [reference]).score for text, reference in pairs])
     predicted = np.empty(len(chrf))  # of each line by a model that was fitted without it
     for fold in range(_NUM_FOLDS):
-        out = slice(fold, None, _NUM_FOLDS)
-        weights, bias = _fit_ridge(np.delete(features, out, 0), np.delete(chrf, out))
-        predicted[out] = features[out] @ weights + bias
+        held_out = slice(fold, None, _NUM_FOLDS)
+        weights, bias = _fit_ridge(np.delete(features, held_out, 0), np.delete(chrf, held_out))
+        predicted[held_out] = features[held_out] @ weights + bias
     spearman = rank_correlation(predicted, chrf)
     if spearman < _LEAST_SPEARMAN:
         logger.info("%s: no estimate of quality: it would follow chrF2 by %.2f (Spearman)", direction, spearman)
@@ -134,9 +138,10 @@ def fit(
     level, reason = metrics.band(corpus_scores, [(sources, references, src, tgt)])
     if reason == metrics.TOO_SHORT:  # without spaces, good translations have less chrF2
         level = 0
-    is_weak = [level >= metrics.USELESS, level >= metrics.POOR]
-    quartiles = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
-    redo_below, look_below = np.where(is_weak, 100, np.minimum(quartiles, (70, 90)))  # good enough, however good others
+    quartile, median = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
+    # Translations of 70 and of 90 are good enough, however good the others are.
+    redo_below = 100 if level >= metrics.USELESS else min(quartile, 70)
+    look_below = 100 if level >= metrics.POOR else min(median, 90)
     weights, bias = _fit_ridge(features, chrf)
     return QualityMap(
         beam_size=translator.options.num_beams,
@@ -182,8 +187,9 @@ def fit_isotonic(predicted: Floats, scores: Floats) -> list[list[float]]:
     Neighbouring bins whose means fall are pooled (pool adjacent violators; Ayer et al. 1955).
     """
     pooled = list[Floats]()  # rows: predicted, scores
-    for bin in np.array_split(np.argsort(predicted, kind="stable"), min(20, -(-len(scores) // _LINES_OF_A_BIN))):
-        lines = np.stack([predicted[bin], scores[bin]])
+    num_bins = min(20, -(-len(scores) // _LINES_OF_A_BIN))
+    for bin_lines in np.array_split(np.argsort(predicted, kind="stable"), num_bins):
+        lines = np.stack([predicted[bin_lines], scores[bin_lines]])
         while pooled and (pooled[-1].mean(axis=1) >= lines.mean(axis=1)).any():
             lines = np.hstack([pooled.pop(), lines])
         pooled.append(lines)

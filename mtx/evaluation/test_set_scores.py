@@ -41,7 +41,8 @@ from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
-from mtx.training.hooks import Hook, Run
+from mtx.training.events import Run
+from mtx.training.hooks import Hook
 
 logger = logging.getLogger(__name__)
 

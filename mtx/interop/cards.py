@@ -24,7 +24,8 @@ from mtx.formatting import file_name
 from mtx.storage.durable import Json, read_json
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
-from mtx.training.hooks import Hook, Run
+from mtx.training.events import Run
+from mtx.training.hooks import Hook
 
 logger = logging.getLogger(__name__)
 

@@ -50,7 +50,8 @@ from mtx.storage.durable import (
 )
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
-from mtx.training.hooks import Hook, Run
+from mtx.training.events import Run
+from mtx.training.hooks import Hook
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, stored_scores
-from mtx.training.hooks import Hook, Run, Validation
+from mtx.training.events import Run, Validation
+from mtx.training.hooks import Hook
 from mtx.training.schedule import highest_rate, planned_end, steps_per_epoch
 
 logger = logging.getLogger(__name__)
@@ -330,7 +331,7 @@ class Hints(Hook):
         hypotheses = validation.hypotheses
         self._check_limit(run, 0.0)
         if run.state.step > ramp_steps(run.config):
-            unigram = unigram_nll(run.text.tgt)
+            unigram = unigram_nll(run.training_text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.
             if are_alike(hypotheses, run.data.valid.tgt_texts()) or min(validation.nll, self._mean) > 0.9 * unigram:
                 self._give(

@@ -21,7 +21,8 @@ from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
 from mtx.training.build import build, choose_runtime
-from mtx.training.hooks import Validation, require_tensorboard
+from mtx.training.events import Validation
+from mtx.training.hooks import require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks
 from mtx.training.run import prepare

@@ -5,7 +5,8 @@ import time
 from mtx.model.translation_model import TranslationModel
 from mtx.report.report_page import report_page
 from mtx.storage import durable
-from mtx.training.hooks import Hook, Run, Validation
+from mtx.training.events import Run, Validation
+from mtx.training.hooks import Hook
 
 
 class ReportWriter(Hook):

@@ -21,7 +21,7 @@ from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
 from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, require_run
-from mtx.training.hooks import Sample
+from mtx.training.events import Sample
 
 _MAX_POINTS = 400  # of a curve
 _OF_CURVES = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")

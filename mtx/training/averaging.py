@@ -19,7 +19,7 @@ from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import WEIGHTS, RunLayout, checkpoint_steps
 from mtx.training.build import new_model
 from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
-from mtx.training.hooks import Run
+from mtx.training.events import Run
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 Steps = tuple[int, ...]  # of the checkpoints whose mean may become the model

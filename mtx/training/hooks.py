@@ -1,145 +1,34 @@
-"""What happens around the training loop: the seam `Hook`, the `Run` that hooks read, and the hooks of every run.
+"""What happens around the training loop: the seam `Hook`, and the hooks of every run.
 
-A hook is called by rank 0 alone, in the order of the list in `mtx/commands/train.py`.
+A hook is called by rank 0 alone, in the order of the list in `mtx/commands/train.py`. What it reads is in
+`mtx/training/events.py`.
 """
 
 import importlib.util
 import json
 import logging
-import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from mtx.config.schema import Config
-from mtx.errors import DeferredErrors, UsageError
+from mtx.errors import UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
-from mtx.storage.run_directory import DECIDING_METRICS, quality
+from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import LINE_EVERY_S, shows_progress
+from mtx.training.events import Run, Validation, Values
 
 if TYPE_CHECKING:  # a command that only knows hooks of its folder needs no torch
-    from mtx.data.token_store import PreparedData, TokenStore
+    from mtx.data.token_store import PreparedData
     from mtx.model.translation_model import TranslationModel
-    from mtx.training.checkpoint import State
-    from mtx.training.micro_batch import RuntimeChoices
-    from mtx.training.schedule import Schedule
-
-Values = Mapping[str, Any]  # of an event, by name
 
 logger = logging.getLogger(__name__)
 
 _SAMPLE_CHARS = 120
-# How much less or more time a validation may later take: it does more than search, and lengths settle at those of the
-# references.
-_LEAST_FACTOR, _MOST_FACTOR = 0.1, 2.0
-
-
-@dataclass(kw_only=True)
-class Run:
-    """A run in training, which is its `Trainer`, or what is left of it afterwards: without a model.
-
-    Attributes:
-        text: what it learns from.
-        state: the progress; replaced, never changed.
-        began: on the monotonic clock, when its training would have begun without breaks.
-        cleanup: closes what hooks have opened when the loop ends, however it ends.
-    """
-
-    config: Config
-    runtime: "RuntimeChoices"
-    data: "PreparedData"
-    paths: RunLayout
-    deferred_errors: DeferredErrors
-    text: "TokenStore"
-    state: "State"
-    schedule: "Schedule"
-    began: float
-    hooks: Sequence["Hook"] = ()
-    cleanup: ExitStack = field(default_factory=ExitStack)
-
-    def elapsed_s(self) -> float:
-        """Seconds of training so far, over all starts."""
-        return time.monotonic() - self.began
-
-    def record(self, name: str, **values: Any) -> None:
-        """Record an event of the run, which metrics.jsonl will have."""
-        for hook in self.hooks:
-            hook.on_event(self, name, values)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sentence with its reference and the model's translation."""
-
-    src: str
-    ref: str
-    hyp: str
-
-
-@dataclass(frozen=True)
-class Validation:
-    """The result of one validation.
-
-    Attributes:
-        nll: unsmoothed, per target token, `</s>` included.
-        chrf: None unless it decides.
-        metric: what decides, see `validation.deciding_metric`.
-        samples: the same few sentences each time.
-        length_ratio: characters of the references for each character of the hypotheses.
-        by_direction: the BLEU, or chrF2 where it decides, of each direction, such as en-de.
-    """
-
-    nll: float
-    bleu: float
-    chrf: float | None
-    seconds: float
-    hypotheses: list[str]
-    samples: list[Sample]
-    length_ratio: float = 1.0
-    metric: str = "bleu"
-    by_direction: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def ppl(self) -> float:
-        return math.exp(min(self.nll, 700.0))
-
-    def figures(self) -> durable.Json:
-        """The event of a validation for metrics.jsonl."""
-        figures = {
-            "nll": self.nll,
-            "ppl": self.ppl,
-            "seconds": round(self.seconds, 2),
-            "samples": [vars(sample) for sample in self.samples],
-            "decides": self.metric,
-            "bleu": self.bleu,
-        }
-        if len(self.by_direction) > 1:
-            figures["by_direction"] = self.by_direction
-        return figures if self.chrf is None else {**figures, "chrf": self.chrf}
-
-    @property
-    def score(self) -> float:
-        """The value that selects the best validation, larger for a better one."""
-        return quality(vars(self), self.metric)
-
-    def later_seconds(self, share: float) -> float:
-        """The seconds that a validation at the end of training will take.
-
-        At first, a model repeats words up to the maximum length, or writes little; later its translations are as long
-        as the references. The less time is left, the less of that is expected.
-
-        Args:
-            share: the part of the time limit that has passed, at most 1.
-        """
-        settled = min(_MOST_FACTOR, max(_LEAST_FACTOR, self.length_ratio))
-        return self.seconds * (share + (1 - share) * settled)
 
 
 class Hook:
@@ -211,9 +100,9 @@ class Console(Hook):
     """Shows the progress: a bar on a terminal, log lines elsewhere."""
 
     def on_start(self, run: Run) -> None:
-        last = run.schedule.known_end(run.state)
+        last_step = run.schedule.known_end(run.state)
         self._bar = run.cleanup.enter_context(
-            tqdm(total=last, initial=run.state.step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
+            tqdm(total=last_step, initial=run.state.step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
         )
         self._line_at = time.monotonic() + LINE_EVERY_S / 3
 
@@ -234,11 +123,14 @@ class Console(Hook):
         step = run.state.step
         figures = validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
-        each = ", ".join(f"{name} {value:.2f}" for name, value in figures.get("by_direction", {}).items())
-        scores += f" ({each})" * bool(each)
+        by_direction = ", ".join(f"{name} {value:.2f}" for name, value in figures.get("by_direction", {}).items())
+        if by_direction:
+            scores += f" ({by_direction})"
+        if run.state.best_step == step:
+            scores += " (best)"
         logger.info(
-            f"{self._place(step)}: validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}"
-            f"{' (best)' * (run.state.best_step == step)}, after {format_duration(run.elapsed_s())}"
+            f"{self._place(step)}: validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}, "
+            f"after {format_duration(run.elapsed_s())}"
         )
         for sample in validation.samples[:1]:
             logger.info(f"  {sample.src[:_SAMPLE_CHARS]}\n    -> {sample.hyp[:_SAMPLE_CHARS]}")

@@ -51,7 +51,8 @@ from mtx.storage.run_files import (
 )
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, choose_runtime
-from mtx.training.hooks import Hook, Run, require_tensorboard
+from mtx.training.events import Run
+from mtx.training.hooks import Hook, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
 from mtx.training.trainer import Trainer
@@ -110,8 +111,8 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
             run = trainer.train(hooks)
             del trainer  # a small GPU has no room for its model and moments next to a model to score
             free_unused_memory(device)
-            ranks.run_on_rank_zero(_write_model, run)
-            _score(run, ranks)
+            ranks.run_on_rank_zero(_write_model, run, hooks)
+            _score(run, ranks, hooks)
         return Result(paths, stored_scores(paths), deferred_errors) if ranks.is_rank_zero else None
 
 
@@ -199,7 +200,7 @@ def _announce(trainer: Trainer) -> None:
     )
 
 
-def _write_model(run: Run) -> None:
+def _write_model(run: Run, hooks: Sequence[Hook]) -> None:
     """Write the best candidate into model/."""
     config = run.config
     data = run.data
@@ -208,11 +209,11 @@ def _write_model(run: Run) -> None:
     steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
-    for hook in run.hooks:
+    for hook in hooks:
         hook.on_model(run)
 
 
-def _score(run: Run, ranks: Ranks) -> None:
+def _score(run: Run, ranks: Ranks, hooks: Sequence[Hook]) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
     translations = dict[str, Translations]()
     translator = Translator.load(
@@ -226,14 +227,14 @@ def _score(run: Run, ranks: Ranks) -> None:
         src, tgt = run.config.data.language_pair(name)
         sources = store.src_texts()[ranks.rank :: ranks.size]
         translations[name] = interleave(ranks.gather(_translate, translator.to(tgt, src), sources))
-    ranks.run_on_rank_zero(_finish, run, translator, translations)
+    ranks.run_on_rank_zero(_finish, run, hooks, translator, translations)
 
 
 def _translate(translator: Translator, lines: list[str]) -> Translations:
     return [(best.text, best.advice) for [best, *_] in translator.hypotheses(lines, n_best=1)]
 
 
-def _finish(run: Run, translator: Translator, translations: dict[str, Translations]) -> None:
+def _finish(run: Run, hooks: Sequence[Hook], translator: Translator, translations: dict[str, Translations]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config = run.config
     paths = run.paths
@@ -271,10 +272,10 @@ def _finish(run: Run, translator: Translator, translations: dict[str, Translatio
     }
     if state.init_sha256:
         scores["run"]["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    for hook in run.hooks:
+    for hook in hooks:
         hook.on_scores(run, scores, files)
     model_directory.add_scores(paths.model, scores, files)
-    for hook in run.hooks:
+    for hook in hooks:
         hook.on_end(run)
 
 

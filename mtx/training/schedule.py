@@ -12,6 +12,7 @@ from math import ceil, inf, sqrt
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import PreparedData, TokenStore
+from mtx.decoding.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES
 from mtx.training.checkpoint import Cooldown, State
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,6 @@ _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldow
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
-QUALITY_LINES = 100, 1000  # of validation text, at least and at most for each map of `mtx.evaluation.quality`
-QUALITY_SHARE = 0.04  # of a time limit, at most, for these
 _LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 _MOST_USED = 0.9  # of a time limit, by what is not training, for the least one that works
@@ -102,9 +101,10 @@ class Schedule:
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
         num_pairs = data.valid.num_pairs
         search = _SEARCH_COST * config.decoding.beam_size / max(1, num_pairs)  # of a line, in validations
-        fewest, most = QUALITY_LINES
-        num_lines = min(most * len(config.data.language_pairs), num_pairs) if num_pairs >= fewest else 0
-        self._quality_validations = search * num_lines
+        num_fit_lines = 0
+        if num_pairs >= FEWEST_FIT_LINES:
+            num_fit_lines = min(MOST_FIT_LINES * len(config.data.language_pairs), num_pairs)
+        self._quality_validations = search * num_fit_lines
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
         num_tested = sum(store.num_pairs for store in data.tests.values())
         self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search * num_tested
@@ -218,7 +218,7 @@ class Schedule:
             share: of what averaging and scoring are expected to take.
         """
         limit = self._training.time_limit or 0
-        quality_s = min(QUALITY_SHARE * limit, self._quality_validations * state.validation_s)
+        quality_s = min(FIT_TIME_SHARE * limit, self._quality_validations * state.validation_s)
         return _SAVING_SHARE * limit + _SAVING_S + quality_s + share * self._validations_at_end * state.validation_s
 
     def least_limit_s(self, state: State, begun_s: float) -> float | None:
@@ -231,6 +231,6 @@ class Schedule:
         scoring_s = self.scoring_s(state)
         if limit is None or (scoring_s <= _MOST_RESERVED * limit and begun_s + scoring_s < limit):
             return None
-        shares = _SAVING_SHARE + QUALITY_SHARE  # of a longer limit, which scoring takes
+        shares = _SAVING_SHARE + FIT_TIME_SHARE  # of a longer limit, which scoring takes
         least_s = max(scoring_s / (_MOST_RESERVED - shares), (begun_s + scoring_s) / (_MOST_USED - shares))
         return 60.0 * ceil(least_s / 60)

@@ -31,7 +31,8 @@ from mtx.storage.durable import Json, read_json, write_json, write_text
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Hook, Run, Validation
+from mtx.training.events import Run, Validation
+from mtx.training.hooks import Hook
 from mtx.training.micro_batch import new_micro_step, seed_micro_step, step_shape
 from mtx.training.ranks import InterruptedTrainingError, Ranks, Signals, handle_signals, handled_signals
 from mtx.training.schedule import count_validation
@@ -126,6 +127,7 @@ class Trainer(Run):
 
     Attributes:
         validate_part, validation_of: see `mtx.training.validation`.
+        hooks: on rank 0; none on the others.
     """
 
     ranks: Ranks
@@ -134,6 +136,7 @@ class Trainer(Run):
     checkpointer: AsyncCheckpointer
     validate_part: Callable[[TranslationModel, int, int], Json]
     validation_of: Callable[[Sequence[Json], float], Validation]
+    hooks: Sequence[Hook] = ()
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
@@ -174,6 +177,7 @@ class Trainer(Run):
             self.cleanup.enter_context(self.checkpointer.thread)
             if ranks.is_rank_zero:
                 self.hooks = hooks
+                self.event_listeners = [hook.on_event for hook in hooks]
             ranks.run_on_rank_zero(self._start)
             with handle_signals(self._signals.handle, handled_signals()):
                 with suppress(InterruptedTrainingError):
@@ -243,7 +247,7 @@ class Trainer(Run):
     def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         return load_steps(
-            self.text,
+            self.training_text,
             steps(self.sampler, self.state.position, num_steps),
             self.num_micro_steps,
             self.shape,
@@ -303,8 +307,8 @@ class Trainer(Run):
         """The error of an update whose figures are not finite; refused.tsv then has its pairs."""
         (loss, _, norm), place = numbers, update.position
         pairs = self.sampler.step(place).pairs
-        lines = self.text.lines()[pairs]
-        rows = zip(lines, *self.text.texts(pairs), strict=True)
+        lines = self.training_text.lines()[pairs]
+        rows = zip(lines, *self.training_text.texts(pairs), strict=True)
         with suppress(OSError):  # the error itself matters more
             write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
         return MtxError(

@@ -23,7 +23,7 @@ from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.model_description import info_of
-from mtx.training.hooks import Sample, Validation
+from mtx.training.events import Sample, Validation
 
 _NUM_SAMPLES = 5
 
@@ -116,6 +116,6 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
         hypotheses=hypotheses,
         samples=pick_samples(data.valid.src_texts(), references, hypotheses),
         length_ratio=sum(map(len, references)) / max(1, sum(map(len, hypotheses))),
-        metric=metric,
+        deciding_metric=metric,
         by_direction=chrf or bleu,
     )

@@ -207,7 +207,7 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     translator = ByWord()
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     found = list[dict[str, list[tuple[str, None]]]]()
-    monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.append(translations))
+    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, translations: found.append(translations))
     store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES])
     ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
@@ -215,7 +215,7 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
         config=Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "de"}}),
         data=SimpleNamespace(tests={"t": store}),
     )
-    run._score(ended, Ranks())
+    run._score(ended, Ranks(), [])
     assert found == [{"t": [(line, None) for line in LINES.values()]}]
     monkeypatch.setattr(validation, "TorchEngine", lambda *_: translator)
     config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})

@@ -12,7 +12,8 @@ import pytest
 from mtx.config import settings
 from mtx.decoding.translator import Translator
 from mtx.formatting import program_name
-from mtx.training.hooks import EventLog, Validation
+from mtx.training.events import Validation
+from mtx.training.hooks import EventLog
 from mtx.training.run import train as run_train
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, events, mtx, tree, write_sides

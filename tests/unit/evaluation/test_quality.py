@@ -197,19 +197,18 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
         data=SimpleNamespace(valid=sets, tests={"t": test}, report={}, tokenizer=None),
         state=SimpleNamespace(step=1),
         deferred_errors=None,
-        hooks=[FitQuality()],
     )
     for name in ("write_status", "info_of"):
         monkeypatch.setattr(run, name, lambda *_, **__: {})
     for module, name in ((run.averaging, "choose"), (run.averaging, "average"), (run.averaging, "in_words")):
         monkeypatch.setattr(module, name, lambda *_: [])
     monkeypatch.setattr(run.model_directory, "write", lambda *_: None)
-    run._write_model(ended)
+    run._write_model(ended, [FitQuality()])
     assert [*load(tmp_path)] == ["src-tgt"]
     translator.quality_maps = load(tmp_path)
     found = list[tuple[str, str]]()
-    monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.extend(translations["t"]))
-    run._score(ended, Ranks())
+    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, translations: found.extend(translations["t"]))
+    run._score(ended, Ranks(), [])
     assert [text for text, _ in found] == REVERSED
     of_right = [advice for _, advice in found[1::2]]
     num_used = of_right.count("use")

@@ -19,7 +19,7 @@ class Recorder:
     def __init__(self, step: int = 0, is_best: bool = False, references: list[str] = _LINES):
         self.state, self.hints = State(step=step, best_step=step if is_best else -1), list[tuple[int, str]]()
         self.config = Config.model_validate({"model": {"d_model": 128}, "training": {"warmup_steps": 400}})
-        self.text = SimpleNamespace(tgt=_TEXT)
+        self.training_text = SimpleNamespace(tgt=_TEXT)
         self.schedule = SimpleNamespace(least_limit_s=lambda state, begun_s: None)
         self.data = SimpleNamespace(valid=SimpleNamespace(tgt_texts=lambda: references))
 

@@ -15,7 +15,8 @@ from mtx.formatting import format_duration
 from mtx.storage.run_directory import is_locked, read_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import State
-from mtx.training.hooks import Console, EventLog, Hook, Validation
+from mtx.training.events import Validation
+from mtx.training.hooks import Console, EventLog, Hook
 from mtx.training.trainer import Progress
 
 

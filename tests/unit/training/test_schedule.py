@@ -9,7 +9,7 @@ import pytest
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.training.checkpoint import Cooldown, State
-from mtx.training.hooks import Validation
+from mtx.training.events import Validation
 from mtx.training.schedule import Schedule, highest_rate, learning_rate, planned_end
 
 # d_model 512, warmup 4000: 512^-0.5 = 0.0441942, 4000^-0.5 = 0.0158114, 4000^-1.5 = 3.95285e-6, 16000^-0.5 = 0.00790569

@@ -16,7 +16,7 @@ from mtx.decoding.torch_engine import SCORED_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.build import _try_step, build, new_model
-from mtx.training.hooks import Run
+from mtx.training.events import Run
 from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.run import prepare_only, train
 from mtx.training.trainer import Trainer
@@ -118,7 +118,7 @@ def test_what_fills_the_memory_is_gone_before_scoring(
         held.extend(map(weakref.ref, (run, run.model, run.optimizer, run.micro_step, run.model.embedding)))
         return real(run, *hooks)
 
-    def score(run: Run, ranks: Any) -> None:
+    def score(run: Run, *_: Any) -> None:
         alive.extend(thing() for thing in held)
         assert run.state.step == 2
 
