@@ -22,7 +22,7 @@ from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
 from mtx.commands.mistyped import explain
 from mtx.commands.serve import serve
-from mtx.commands.train import config, prepare, status, train
+from mtx.commands.train import prepare, show_config, status, train
 from mtx.commands.translate import translate
 from mtx.errors import (
     STOPPING_SIGNALS,
@@ -60,11 +60,11 @@ for command in (
     attention,
     report,
     export,
-    config,
     status,
     doctor,
 ):
     app.command(cls=Command)(command)
+app.command("config", cls=Command)(show_config)
 app.command("import", cls=Command)(import_)
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it

@@ -19,20 +19,20 @@ from mtx.storage.streams import print_json, print_lines
 logger = logging.getLogger("mtx")
 
 
-def option(metavar: str, help: str, *names: str, default: Any = None, **attributes: Any) -> Any:
+def option(metavar: str, description: str, *names: str, default: Any = None, **attributes: Any) -> Any:
     """An option with a value; the help shows `metavar` for the value. `...` as its default: it must be given."""
-    return typer.Option(default, *names, metavar=metavar, help=help, **attributes)
+    return typer.Option(default, *names, metavar=metavar, help=description, **attributes)
 
 
-def flag(name: str, help: str, **attributes: Any) -> Any:
+def flag(name: str, description: str, **attributes: Any) -> Any:
     """An option without a value, which is True if it is given."""
-    return typer.Option(False, name, help=help, **attributes)
+    return typer.Option(False, name, help=description, **attributes)
 
 
-def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None) -> Any:
+def argument(metavar: str, description: str, complete: Callable[..., list[str]] | None = None) -> Any:
     """An argument; `metavar` is how the usage line writes it, with brackets if it is optional."""
     default = None if metavar.startswith("[") else ...
-    return typer.Argument(default, metavar=metavar, help=help, autocompletion=complete)
+    return typer.Argument(default, metavar=metavar, help=description, autocompletion=complete)
 
 
 def runs() -> list[Path]:
@@ -64,7 +64,10 @@ AS_JSON = flag("--json", "Print JSON.")
 
 def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
     """Print a result as JSON, or in words."""
-    print_json(value) if as_json else print_lines(lines)
+    if as_json:
+        print_json(value)
+    else:
+        print_lines(lines)
 
 
 def open_input(path: Path | None) -> AbstractContextManager[IO[bytes]]:

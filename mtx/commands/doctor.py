@@ -35,7 +35,9 @@ def doctor(
     versions = {"mtx": package_version() or "not installed"} | packages
     run_dir = directory or Path("runs")
     nearest = next(filter(Path.exists, (run_dir, *run_dir.absolute().parents)))
-    free_gb, memory_gb = (size and round(size / 1e9, 1) for size in (disk.free_bytes(nearest), total_bytes()))
+    free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
+    memory_bytes = total_bytes()
+    memory_gb = round(memory_bytes / 1e9, 1) if memory_bytes else None
     import torch
 
     from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
@@ -43,12 +45,12 @@ def doctor(
     used = find_device(device)
     precision = fast_precision(used)
     hint = "--device cpu avoids this device"
-    ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    matrix = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
-        value = (ones @ ones)[0, 0].item()
+        value = (matrix @ matrix)[0, 0].item()
         started = time.perf_counter()
         for _ in range(10):
-            product = ones @ ones
+            product = matrix @ matrix
         product[0, 0].item()  # waits for the device
         gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:
@@ -61,13 +63,13 @@ def doctor(
     ]
     cores = num_cores()
     threads = num_threads()
-    of_cpu = fast_precision(torch.device("cpu"))
+    cpu_precision = fast_precision(torch.device("cpu"))
     driver = driver_version()
     cuda = torch.version.cuda
     build = f"CUDA {cuda}" if cuda else "CPUs"
     facts = {
         "versions": versions,
-        "cpu": {"name": cpu_name(), "cores": cores, "threads": threads, "precision": of_cpu},
+        "cpu": {"name": cpu_name(), "cores": cores, "threads": threads, "precision": cpu_precision},
         "gpu": {"devices": gpus, "driver": driver, "cuda": cuda},
         "memory_gb": memory_gb,
         "disk": {"path": str(run_dir), "free_gb": free_gb},
@@ -78,7 +80,7 @@ def doctor(
         f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
         f"packages: {', '.join(map(' '.join, packages.items()))}",
         *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
-        f"CPU:      {cpu_name()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, fast in {of_cpu}",
+        f"CPU:      {cpu_name()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, fast in {cpu_precision}",
         f"GPU:      {', '.join(gpus) or 'none'}; driver {driver or 'none'}, torch for {build}",
         f"memory:   {memory_gb or 'unknown'} GB",
         f"disk:     {free_gb} GB free for {run_dir}",

@@ -49,20 +49,23 @@ def evaluate(
 
     The scores are BLEU, chrF and TER, with sacreBLEU's signatures.
     """
-    refused = {
-        "expected MODEL or --hyp FILE": (not model) == (not hyp),
-        "--robust and --glossary need MODEL, and do not go together": robust + bool(glossary) > (not hyp),
-        "--hyp needs references, --ref FILE or --testset NAME": hyp and (not ref) == (not testset),
-        "--src and --ref go together": not hyp and (not src) != (not ref),
+    problems = {
+        "expected MODEL or --hyp FILE": bool(model) == bool(hyp),
+        "--robust and --glossary need MODEL, and do not go together": (robust and glossary)
+        or ((robust or glossary) and hyp),
+        "--hyp needs references, --ref FILE or --testset NAME": hyp and bool(ref) == bool(testset),
+        "--src and --ref go together": not hyp and bool(src) != bool(ref),
         "--fit-quality needs MODEL, --src and one --ref": fit_quality
         and not (model and src and ref and len(ref) == 1 and not (robust or glossary)),
         "--testset has its own text; drop --src and --ref": src and testset,
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
-    if problem := next(filter(refused.get, refused), None):
-        raise UsageError(
-            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
-        )
+    for problem, is_there in problems.items():
+        if is_there:
+            raise UsageError(
+                problem,
+                "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE",
+            )
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,
@@ -142,7 +145,7 @@ def compare(
     """
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
-    if test if ref else src or direction:
+    if (ref and test) or (not ref and (src or direction)):
         raise UsageError(
             "--src and --direction go with --ref, --test goes with runs",
             "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",

@@ -3,7 +3,6 @@
 Typer's own groups and colours need rich, which `mtx --help` does not import.
 """
 
-import itertools
 import os
 import re
 import sys
@@ -64,15 +63,12 @@ _EXAMPLES = {
         mtx import hf:facebook/nllb-200-distilled-600M --languages en,yo -o models/yo
     """,
 }
-EXAMPLES = {
-    group: {
-        name: list(lines)
-        for name, lines in itertools.groupby(
-            map(str.strip, text.strip().split("\n")), lambda line: re.findall(r"mtx ([\w-]+)", line)[0]
-        )
-    }
-    for group, text in _EXAMPLES.items()
-}
+EXAMPLES: dict[str, dict[str, list[str]]] = {}  # the lines of each command, by the group
+for _group, _text in _EXAMPLES.items():
+    EXAMPLES[_group] = {}
+    for _line in _text.strip().split("\n"):
+        _name = re.findall(r"mtx ([\w-]+)", _line)[0]
+        EXAMPLES[_group].setdefault(_name, []).append(_line.strip())
 FIRST_STEPS = [
     "mtx trains a translation model from parallel text with one command.",
     "",
@@ -122,12 +118,12 @@ class _Help:
             if parameter.param_type_name == "argument":
                 rows["Arguments"].append((parameter.metavar, parameter.help))
                 continue
-            name, help = parameter.get_help_record(ctx)
+            name, description = parameter.get_help_record(ctx)
             for pattern, text in _RANGES.items():
-                help = re.sub(pattern, text, help)
+                description = re.sub(pattern, text, description)
             group = GROUP_OF.get(parameter.name, "Options")
             has_groups = group == GLOBAL or len(shown) >= 14
-            rows[group if has_groups else "Options"].append((name, help))
+            rows[group if has_groups else "Options"].append((name, description))
         for title in filter(rows.get, ("Arguments", "Options", *_GROUPS)):
             with formatter.section(_title(title)):
                 formatter.write_dl(rows[title])
@@ -150,19 +146,19 @@ class Command(_Help, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after the command; see `refuse_misplaced`."""
         words = [*args]
-        rest = super().parse_args(ctx, args)
+        remaining_args = super().parse_args(ctx, args)
         model = ctx.params.get("model")
         file = ctx.params.get("file")
         is_wrong = (model and not is_model(model)) or (file and not os.path.lexists(file))
         if is_wrong and not ctx.resilient_parsing:  # if it is true, a shell asks for completions
             refuse_misplaced(self, ctx.params, words)
-        return rest
+        return remaining_args
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The command's own parameters, and the global options."""
-        *parameters, help = super().get_params(ctx)
+        *parameters, help_option = super().get_params(ctx)
         options = ctx.find_root().command.params
-        return [*parameters, *(option for option in options if GROUP_OF.get(option.name) == GLOBAL), help]
+        return [*parameters, *(option for option in options if GROUP_OF.get(option.name) == GLOBAL), help_option]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The arguments as their metavars write them, with brackets where they are optional."""
@@ -189,8 +185,10 @@ class Group(_Help, TyperGroup):
         """Write each group with the whole first sentence about each of its commands, and then the options."""
         for title, names in EXAMPLES.items():
             with formatter.section(_title(title)):
-                helps = ((name, " ".join((self.commands[name].help or "").split())) for name in names)
-                formatter.write_dl([(name.ljust(14), re.split(r"\.(?:\s|$)", help)[0]) for name, help in helps])
+                descriptions = ((name, " ".join((self.commands[name].help or "").split())) for name in names)
+                formatter.write_dl(
+                    [(name.ljust(14), re.split(r"\.(?:\s|$)", description)[0]) for name, description in descriptions]
+                )
         super().format_options(ctx, formatter)
 
 

@@ -1,6 +1,6 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
-    if other := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
-        logger.warning("%s is in %s; %s translates from %s", mono, other, model, translator.src)
+    if actual_language := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
+        logger.warning("%s is in %s; %s translates from %s", mono, actual_language, model, translator.src)
     scorer: Any = forward and load_translator(
         forward, **EXACT, device=options["device"], threads=options.get("threads")
     )
@@ -76,11 +76,15 @@ def back_translate(
         src = scorer.tokenizer.encode(list(map(clean_text, translations)), scorer.frame)
         tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), scorer.frame, target=True)
         fit = [
-            1 < len(a) <= scorer.max_tokens and 1 < len(b) <= scorer.engine.num_tgt_positions
-            for a, b in zip(src, tgt, strict=True)
+            row
+            for row, (src_ids, tgt_ids) in enumerate(zip(src, tgt, strict=True))
+            if 1 < len(src_ids) <= scorer.max_tokens and 1 < len(tgt_ids) <= scorer.engine.num_tgt_positions
         ]
-        scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
-        return [(pair := next(scores)).log_prob / pair.num_tokens if fits else None for fits in fit]
+        scores = scorer.torch.log_probs([src[row] for row in fit], [tgt[row] for row in fit], scorer.options.alpha)
+        log_probs: list[float | None] = [None] * len(lines)
+        for row, pair in zip(fit, scores, strict=True):
+            log_probs[row] = pair.log_prob / pair.num_tokens
+        return log_probs
 
     identity = {
         "text": durable.sha256(mono),
@@ -130,18 +134,21 @@ def distil(
     from mtx.config.settings import is_override
 
     teacher, *settings = sorted([teacher, *(settings or [])], key=is_override)
-    values = {"device": options["device"]} | dict(setting.partition("=")[::2] for setting in settings)
+    values = {"device": options["device"]}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        values[key] = value
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
-    text, others = (
-        [f"{key}={value}" for key, value in values.items() if key.startswith("data.") == is_text]
-        for is_text in (True, False)
-    )
+    text_settings = [f"{key}={value}" for key, value in values.items() if key.startswith("data.")]
+    other_settings = [f"{key}={value}" for key, value in values.items() if not key.startswith("data.")]
     if mono:
         _require_file(mono, "data.mono=")
-    if text and "data.train" not in values:
-        raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE")
-    first = require_models(teacher)[0]
-    named = find_run(first) or first
+    if text_settings and "data.train" not in values:
+        raise UsageError(
+            f"{text_settings[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE"
+        )
+    first_teacher = require_models(teacher)[0]
+    teacher_dir = find_run(first_teacher) or first_teacher
     from mtx.config.schema import write_list
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
@@ -149,48 +156,51 @@ def distil(
     from mtx.storage.run_directory import refuse_foreign
     from mtx.synthesis import synthetic_text
 
-    paths = RunLayout(Path(values.get("run_dir") or f"{named}-student"))
+    paths = RunLayout(Path(values.get("run_dir") or f"{teacher_dir}-student"))
     refuse_foreign(paths)
-    if not text and not is_prepared(RunLayout(first).data):
+    if not text_settings and not is_prepared(RunLayout(first_teacher).data):
         raise UsageError(
-            f"{first}: is not a run with prepared text, so data.train must name the text",
+            f"{first_teacher}: is not a run with prepared text, so data.train must name the text",
             "data.train=FILE, and data.mono=FILE for more",
         )
     translator = load_translator(teacher, **options)
-    if not text and translator.is_multilingual:
+    if not text_settings and translator.is_multilingual:
         raise UsageError(
-            f"{first}: its text has several directions, so data.train must name text of one", "data.train=FILE"
+            f"{first_teacher}: its text has several directions, so data.train must name text of one", "data.train=FILE"
         )
     distilled = paths.distilled
     distilled.mkdir(parents=True, exist_ok=True)
     direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
-    identity = synthetic_text.check_teacher(distilled, teacher, mono, text + direction)
-    fixed = [
+    identity = synthetic_text.check_teacher(distilled, teacher, mono, text_settings + direction)
+    model_dir = find_model(first_teacher)
+    fixed_settings = [
         "student",
         f"run_dir={paths.root}",
         f"data.src={translator.src}",
         f"data.tgt={translator.tgt}",
-        f"tokenizer.model={write_list(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
+        f"tokenizer.model={write_list(str(model_dir / name) for name in translator.tokenizer.models.files)}",
     ]
-    data_dir = RunLayout(distilled if text else first).data
-    if text and not is_prepared(data_dir):
-        prepare.prepare(resolve([*fixed, *text, *others]).config, data_dir)
+    data_dir = RunLayout(distilled if text_settings else first_teacher).data
+    if text_settings and not is_prepared(data_dir):
+        prepare.prepare(resolve([*fixed_settings, *text_settings, *other_settings]).config, data_dir)
     data = token_store.load_prepared(data_dir)
     tests = synthetic_text.write_text(data, distilled)
-    student = [
-        *fixed,
+    student_settings = [
+        *fixed_settings,
         # only student-small was measured, on 29,000 pairs
         f"model.preset={'student' if data.train.num_pairs >= 100_000 else 'student-small'}",
         f"data.dir={distilled}",
         f"data.valid={synthetic_text.VALID}",
         f"data.test={','.join(tests)}",
-        *others,
+        *other_settings,
     ]
-    resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
+    resolve(
+        [*student_settings, f"data.train={synthetic_text.TRAIN}"]
+    )  # refuses wrong settings before the teacher works
     with progress("translating", sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as update:
         synthetic_text.translate_text(translator, distilled, mono, identity, update)
-    student.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
-    train_run(resolve(student).config, prints_scores=not as_json)
+    student_settings.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
+    train_run(resolve(student_settings).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]

@@ -91,8 +91,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     from mtx.data.tokenizer import EOS_ID
     from mtx.decoding.torch_engine import batch_by_length
 
-    by_line = enumerate(translator.split([[line] for line in lines]))
-    parts = [(row, part.ids) for row, parts in by_line for part in parts if part.text]
+    parts_by_line = enumerate(translator.split([[line] for line in lines]))
+    parts = [(row, part.ids) for row, parts in parts_by_line for part in parts if part.text]
     ids = [ids for _, ids in parts]
     engine = translator.torch
     with engine.use_models():
@@ -100,8 +100,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
         sums = np.zeros((len(lines), width), np.float32)
         num_pieces = np.zeros((len(lines), 1), np.float32)
         for batch in batch_by_length(ids, ids, engine.batch_tokens):
-            by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
-            for number, *states in zip(batch, *by_model, strict=True):
+            states_by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
+            for number, *states in zip(batch, *states_by_model, strict=True):
                 row = parts[number][0]
                 sums[row] += torch.cat(states, -1).float().sum(0).cpu().numpy()
                 num_pieces[row] += len(ids[number])

@@ -17,15 +17,15 @@ def explain(error: Any, words: list[str]) -> UsageError:
         name = error.param.metavar if error.param.param_type_name == "argument" else error.param.opts[-1]
         return UsageError(f"{name} is missing: {error.param.help.rstrip('.')}", command.examples[0])
     if hasattr(error, "possibilities"):  # unlike an option without its value
-        begin = next((at for at, word in enumerate(words) if word.startswith(error.option_name)), len(words))
-        option, value, _ = _read_option(words[begin:] or [error.option_name])  # it is -m for -model, and for -qm
-        if instead := _instead_of(option, value, command, words):
-            return UsageError(f"no option {option}", instead)
+        start = next((number for number, word in enumerate(words) if word.startswith(error.option_name)), len(words))
+        option, value, _ = _read_option(words[start:] or [error.option_name])  # it is -m for -model, and for -qm
+        if alternative := _find_alternative(option, value, command, words):
+            return UsageError(f"no option {option}", alternative)
     names = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*names, "--help"))
 
 
-def _instead_of(option: str, value: str, command: Any, words: list[str]) -> str:
+def _find_alternative(option: str, value: str, command: Any, words: list[str]) -> str:
     """What mtx has instead of an unknown option: an option or argument of the command, or settings; "" if nothing."""
     from mtx.config.messages import NOT_THERE, keys_meant
     from mtx.config.schema import key_names
@@ -63,27 +63,27 @@ def _find_parameter(option: str, value: str, command: Any) -> Any:
     from mtx.config.messages import keys_meant
 
     parameters = {parameter.name: parameter for parameter in command.params}
-    meant = [parameters[name] for name in keys_meant(_name_of(option), parameters)]
+    candidates = [parameters[name] for name in keys_meant(_name_of(option), parameters)]
     if not os.path.lexists(value):
-        meant.sort(key=lambda parameter: parameter.param_type_name == "argument")
-    return meant[0] if meant else None
+        candidates.sort(key=lambda parameter: parameter.param_type_name == "argument")
+    return candidates[0] if candidates else None
 
 
 def _without_names(command: Any, words: list[str]) -> list[str]:
     """The words after a command, in which options that mean its arguments are arguments."""
-    arguments = {each.name: list[str]() for each in command.params if each.param_type_name == "argument"}
-    others = list[str]()
+    arguments = {argument.name: list[str]() for argument in command.params if argument.param_type_name == "argument"}
+    other_words = list[str]()
     remaining = words[words.index(command.name) + 1 :]
     while remaining:
-        option, value, rest = _read_option(remaining)
+        option, value, words_after = _read_option(remaining)
         parameter = _find_parameter(option, value, command) if option.startswith("-") else None
         if parameter and parameter.name in arguments:
             arguments[parameter.name].append(value or parameter.metavar.strip("[]."))
-            remaining = rest
+            remaining = words_after
         else:
-            others.append(remaining.pop(0))
-    first, *later = arguments.values()
-    return [*first, *others, *chain.from_iterable(later)]
+            other_words.append(remaining.pop(0))
+    first_argument, *later_arguments = arguments.values()
+    return [*first_argument, *other_words, *chain.from_iterable(later_arguments)]
 
 
 def refuse_misplaced(command: Any, values: dict[str, Any], words: list[str]) -> None:
@@ -94,7 +94,7 @@ def refuse_misplaced(command: Any, values: dict[str, Any], words: list[str]) -> 
     """
     model = values["model"]
     file = values.get("file")
-    arguments = (values.get(each.name) for each in command.params if each.param_type_name == "argument")
+    arguments = (values.get(argument.name) for argument in command.params if argument.param_type_name == "argument")
     for word in chain.from_iterable(value if isinstance(value, list) else [str(value or "")] for value in arguments):
         if model and is_model(word) and not is_model(model):
             words.remove(word)
@@ -114,8 +114,8 @@ def _is_sentence(argument: str) -> bool:
 
 def _pipe(text: str, command: Any, words: list[str]) -> str:
     """A command with a text from stdin in place of its FILE."""
-    others = [word for word in words if word != text]
-    return f"{shell_command('echo', text)} | {mtx_command(command.name, *others)}"
+    other_words = [word for word in words if word != text]
+    return f"{shell_command('echo', text)} | {mtx_command(command.name, *other_words)}"
 
 
 def refuse_name(words: list[str]) -> None:

@@ -140,8 +140,8 @@ def load_around(module: str) -> Any:
 
 def make_hooks(config: "Config") -> "list[Hook]":
     """The hooks of a start: those that have no key, and those whose key is set."""
-    needed = [(path, name) for path, name, *keys in HOOKS if all(attrgetter(key)(config) for key in keys)]
-    return [getattr(module, name)() for path, name in needed if (module := load_around(path))]
+    classes = [(path, name) for path, name, *keys in HOOKS if all(attrgetter(key)(config) for key in keys)]
+    return [getattr(module, name)() for path, name in classes if (module := load_around(path))]
 
 
 def train(
@@ -159,12 +159,13 @@ def train(
     """
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
-    save = getattr(signal, "SIGUSR1", None)
-    if save and signal.getsignal(save) == signal.SIG_DFL:  # it would end the process until training handles it
-        signal.signal(save, signal.SIG_IGN)
+    save_signal = getattr(signal, "SIGUSR1", None)
+    # by default the signal ends the process; it is ignored until training handles it
+    if save_signal and signal.getsignal(save_signal) == signal.SIG_DFL:
+        signal.signal(save_signal, signal.SIG_IGN)
     is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
     is_number = device == "all" or str(device).isdecimal()
-    if is_rank + dry_run + is_number > 1:
+    if [is_rank, dry_run, is_number].count(True) > 1:
         raise UsageError("--dry-run, --device N and torchrun do not go together", "drop all but one of them")
     if device is not None and not is_number:
         settings = [*(settings or []), f"device={device}"]
@@ -244,7 +245,7 @@ def prepare(
     logger.info("prepared: %s", paths.data)
 
 
-def config(
+def show_config(
     name: str | None = argument(
         "[KEY | SECTION | CONFIG | FILE...]",
         "Setting, section, recipe, configuration, run directory, or files or folders of text.",

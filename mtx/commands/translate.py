@@ -1,6 +1,5 @@
 """`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
-import contextlib
 import csv
 import io
 import json
@@ -81,8 +80,9 @@ def translate(
         raise UsageError(
             f"{file}: is a directory", 'for file in DIR/*; do mtx translate MODEL "$file" -o "OUT/${file##*/}"; done'
         )
-    target, table = (resolve_output(path, file, prefix, glossary) for path in (output, review))
-    if table and table == target:
+    target = resolve_output(output, file, prefix, glossary)
+    review_path = resolve_output(review, file, prefix, glossary)
+    if review_path and review_path == target:
         raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
@@ -98,26 +98,30 @@ def translate(
     if text and kind and kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
         from mtx.documents.document import find_direction
 
-        with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
-            translator = translator.to(*find_direction(text, kind, translator.directions)[::-1])
+        try:
+            src, tgt = find_direction(text, kind, translator.directions)
+            translator = translator.to(tgt, src)
+        except UsageError:
+            if translator.is_multilingual:  # another one has a direction of its own
+                raise
     if look_below is not None:
         translator.quality_maps = {
-            name: each.with_look_below(look_below) for name, each in translator.quality_maps.items()
+            name: quality_map.with_look_below(look_below) for name, quality_map in translator.quality_maps.items()
         }
-    if table and not translator.quality_map:
+    if review_path and not translator.quality_map:
         raise UsageError(
             f"--review: {model} has no estimate of quality for this search",
             "omit --glossary and --beam; a model without any: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
         )
-    rows = Review(table)
+    segments = Review(review_path)
     if text and kind:
-        translate_document(text, kind, target, overwrite, translator, rows)
+        translate_document(text, kind, target, overwrite, translator, segments)
         return
-    work = LineWork(translator, as_json, prefix, rows)
-    others = [*filter(None, (prefix, glossary))]
-    if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
+    work = LineWork(translator, as_json, prefix, segments)
+    other_texts = [path for path in (prefix, glossary) if path]
+    if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, other_texts)):
         form = work.has_values if look_below is None else look_below
-        translate_file(work, text, target, shard, {"model": model, "json": form, **resumed_with(options)}, others)
+        translate_file(work, text, target, shard, {"model": model, "json": form, **resumed_with(options)}, other_texts)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
@@ -127,7 +131,7 @@ def translate(
             for block in blocks(source, file, prefix):
                 sink.writelines(map(work.output, block, work.rows(block)))
                 sink.flush()
-        rows.write()
+        segments.write()
     work.log_summary()
 
 
@@ -164,27 +168,29 @@ class LineWork:
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
-        self._unlike = MissingEstimates()
+        self._missing_estimates = MissingEstimates()
         self._terms = TermCount(translator)
 
     def rows(self, block: list[Row]) -> list[str]:
         """What is known of the next lines, see `paired`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
-        prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
+        prefix = self._invalid_prefixes.replace(prefixes[0]) if prefixes else None
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         texts = [hypotheses[0].text for hypotheses in results]
         pairs = [*zip(lines, texts, strict=True)]
         self._terms.add(pairs)
-        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
+        self._num_empty += sum(1 for line, text in pairs if line.strip() and not text)
         if not self.has_values:
             return texts
         from mtx.decoding.suspicion import suspicion
 
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
-            self._unlike.add(hypotheses[0])
-            values = [known(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
+            self._missing_estimates.add(hypotheses[0])
+            values = [
+                hypothesis_values(hypothesis, suspicion(line, hypothesis.text)) for hypothesis in hypotheses[:n_best]
+            ]
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
         return rows
 
@@ -194,7 +200,8 @@ class LineWork:
             values = json.loads(row)
             best = values.get("hypotheses", [values])[0]
             self.review.add(line[0], best)
-            row = row if self._shows_more else best["text"]
+            if not self._shows_more:
+                row = best["text"]
         return row.encode() + b"\n"
 
     def log_summary(self) -> None:
@@ -203,12 +210,12 @@ class LineWork:
         self._invalid_prefixes.log()
         if self._num_empty:
             logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
-        self._unlike.log("line")
+        self._missing_estimates.log("line")
         self._terms.log()
 
 
-def known(hypothesis: "Hypothesis", reason: str | None) -> dict[str, Any]:
-    """What is known of a hypothesis, as in JSON; `reason` is why it is suspicious."""
+def hypothesis_values(hypothesis: "Hypothesis", reason: str | None) -> dict[str, Any]:
+    """The values of a hypothesis for JSON; `reason` is why it is suspicious."""
     values = {
         "text": hypothesis.text,
         "score": hypothesis.score,
@@ -229,7 +236,7 @@ class Review:
         self._rows = list[tuple[Any, ...]]()
 
     def add(self, source: str, values: dict[str, Any]) -> None:
-        """Add a segment, of whose translation `values` are `known`."""
+        """Add a segment, with the `hypothesis_values` of its translation."""
         if "advice" in values:
             self._rows.append((*map(values.get, ("quality", "advice", "suspicion")), source, values["text"]))
 
@@ -248,13 +255,15 @@ class MissingEstimates:
     """Counts the translations without an estimate of quality, because their text is unlike that of the estimate."""
 
     def __init__(self) -> None:
-        self._num_all = self._num_unlike = 0
+        self._num_all = 0
+        self._num_unlike = 0
 
     def add(self, hypothesis: "Hypothesis") -> None:
         """Count a translation, if the model estimates quality."""
         if hypothesis.advice:
             self._num_all += 1
-            self._num_unlike += hypothesis.quality is None
+            if hypothesis.quality is None:
+                self._num_unlike += 1
 
     def log(self, unit: str) -> None:
         """Log the count, of lines or segments, if there is any."""
@@ -271,7 +280,8 @@ class TermCount:
 
     def __init__(self, translator: "Translator"):
         self._translator = translator
-        self._num_terms = self._num_used = 0
+        self._num_terms = 0
+        self._num_used = 0
         self._missing = list[str]()  # the first terms that are missing, with their lines
 
     def add(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -286,9 +296,11 @@ class TermCount:
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
         if self._translator.glossary:
-            used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
-            log, more = (logger.warning, "; missing:") if self._missing else (logger.info, "")
-            log(f"{used}{more}")
+            usage = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
+            if self._missing:
+                logger.warning(f"{usage}; missing:")
+            else:
+                logger.info(usage)
         for missing in self._missing:
             logger.info("  %s", missing)
 
@@ -320,16 +332,19 @@ class ArrivingLines:
         self.peek = source.peek
         self.lines = deque[bytes]()
         self._source = source
-        self._rest = b""
+        self._unfinished = b""  # the beginning of a line whose end has not arrived
 
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self.lines:
-            if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
-                rest = self._rest
-                self._rest = b""
-                return rest
-            *lines, self._rest = (self._rest + data).split(b"\n")
+            data = b""
+            if len(self._unfinished) < size:
+                data = self._source.read1(1 << 16)
+            if not data:
+                part = self._unfinished
+                self._unfinished = b""
+                return part
+            *lines, self._unfinished = (self._unfinished + data).split(b"\n")
             self.lines += (line + b"\n" for line in lines)
         return self.lines.popleft()
 
@@ -340,19 +355,19 @@ def translate_file(
     output: Path,
     shard: str | None,
     identity: dict[str, Any],
-    others: Sequence[Path],
+    other_texts: Sequence[Path],
 ) -> None:
     """Translate a file into another one; an interrupted command resumes where it was.
 
     Args:
         identity: what else makes it this translation: options, and the name of the model.
-        others: further texts that are read.
+        other_texts: further texts that are read.
     """
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.run_files import model_identity
 
-    resolve_output(output, file, *others)
+    resolve_output(output, file, *other_texts)
 
     def lines() -> Iterator[Row]:
         return paired(read_lines(file, "surrogateescape"), work.prefix)
@@ -362,7 +377,7 @@ def translate_file(
         "shard": [start, end],
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
-        "texts": [durable.sha256(text) for text in (file, *others)],
+        "texts": [durable.sha256(text) for text in (file, *other_texts)],
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
@@ -430,7 +445,7 @@ def translate_document(
     from mtx.documents import document
 
     terms = TermCount(translator)
-    unlike = MissingEstimates()
+    missing_estimates = MissingEstimates()
     suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> "list[Hypothesis]":
@@ -438,16 +453,17 @@ def translate_document(
         with progress("translating", len(segments), "segments") as update:
             for block in in_blocks(iter(segments)):
                 best = translator.translate_marked(block)
-                for segment, each in zip(block, best, strict=True):
-                    pair = bare(segment)[0], bare(each.marked)[0]
-                    reason = suspicion(*pair)
-                    if reason and not is_blank(each.marked):  # such a one is counted as left
-                        suspicious.append(pair[1])
+                for segment, hypothesis in zip(block, best, strict=True):
+                    source = bare(segment)[0]
+                    translation = bare(hypothesis.marked)[0]
+                    reason = suspicion(source, translation)
+                    if reason and not is_blank(hypothesis.marked):  # a blank one is counted as left
+                        suspicious.append(translation)
                     if review.path or kind in READERS:  # those hold the quality
-                        unlike.add(each)
+                        missing_estimates.add(hypothesis)
                     if review.path:
-                        review.add(raw(segment), known(each, reason))
-                    terms.add([pair])
+                        review.add(raw(segment), hypothesis_values(hypothesis, reason))
+                    terms.add([(source, translation)])
                 results += best
                 update(len(block))
         return results
@@ -462,5 +478,5 @@ def translate_document(
             f"{len(suspicious):,}",
             suspicious[0][:_SHOWN_CHARS],
         )
-    unlike.log("segment")
+    missing_estimates.log("segment")
     terms.log()

@@ -89,8 +89,8 @@ def takes(*names: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            asked = {name: value for name in ALL if (value := values.pop(name, None)) is not None}
-            command(**values, options=load_options(asked))
+            given_options = {name: value for name in ALL if (value := values.pop(name, None)) is not None}
+            command(**values, options=load_options(given_options))
 
         *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
         parameters += [parameter for name, parameter in _PARAMETERS.items() if name in names]
@@ -100,23 +100,23 @@ def takes(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def load_options(asked: dict[str, Any]) -> LoadOptions:
+def load_options(options: dict[str, Any]) -> LoadOptions:
     """The options of loading for those on the command line; those of drawing become one."""
-    if "from_" in asked:
-        asked["src"] = asked.pop("from_")
-    drawing = {name: asked.pop(name) for name in SAMPLES if name in asked}
-    if num_samples := asked.pop("mbr", None):
-        asked["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
+    if "from_" in options:
+        options["src"] = options.pop("from_")
+    drawing = {name: options.pop(name) for name in SAMPLES if name in options}
+    if num_samples := options.pop("mbr", None):
+        options["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
     elif drawing.keys() - {"seed"}:
-        asked["sampling"] = Sampling(asked.get("n_best", 1), **drawing)
+        options["sampling"] = Sampling(options.get("n_best", 1), **drawing)
     elif drawing:
         raise UsageError("--seed is only for sampling", "--temperature 1 samples")
-    if {"sampling", "beam_size"} <= asked.keys():
+    if {"sampling", "beam_size"} <= options.keys():
         raise UsageError(
             "--beam is for searching, but --temperature, --top-k, --top-p, --epsilon and --mbr sample",
             "--n-best N draws N samples",
         )
-    return asked
+    return options
 
 
 def resumed_with(options: LoadOptions) -> dict[str, Any]:

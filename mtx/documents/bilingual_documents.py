@@ -80,24 +80,24 @@ _COPIES = 0.9  # the share of targets that repeat their source in an untranslate
 
 # The quality and the advice of translations by the identity of their segments, known when edits are written; None is
 # the quality of text that is unlike what the model was checked with
-Found = Mapping[int, tuple[float | None, str | None]]
+Estimates = Mapping[int, tuple[float | None, str | None]]
 
 
-def _find_worst(segments: Iterable[object], found: Found) -> tuple[float, str | None] | None:
+def _find_worst(segments: Iterable[object], estimates: Estimates) -> tuple[float, str | None] | None:
     """What is known of the translation with the lowest quality; None if it is known of none, or unknown of one."""
-    estimates = list[tuple[float, str | None]]()
+    known_estimates = list[tuple[float, str | None]]()
     for segment in segments:
-        if id(segment) in found:
-            quality, advice = found[id(segment)]
+        if id(segment) in estimates:
+            quality, advice = estimates[id(segment)]
             if quality is None:
                 return None
-            estimates.append((quality, advice))
-    return min(estimates, key=itemgetter(0), default=None)
+            known_estimates.append((quality, advice))
+    return min(known_estimates, key=itemgetter(0), default=None)
 
 
-def _note(form: str, segments: Iterable[object], found: Found, _: Marked) -> str:
+def _note(form: str, segments: Iterable[object], estimates: Estimates, _: Marked) -> str:
     """The quality and the advice of the worst segment, in this form; empty if they are not known."""
-    worst = _find_worst(segments, found)
+    worst = _find_worst(segments, estimates)
     return form.format(*worst) if worst else ""
 
 
@@ -106,8 +106,8 @@ def with_attribute(tag: str, name: str, value: str) -> str:
     for match in _ATTRIBUTE.finditer(tag):
         if match[1] == name:
             return tag[: match.start(2)] + quoteattr(value) + tag[match.end(2) :]
-    opened = _opened(tag)
-    return f"{opened} {name}={quoteattr(value)}{tag[len(opened) :].lstrip()}"
+    unclosed = _unclosed(tag)
+    return f"{unclosed} {name}={quoteattr(value)}{tag[len(unclosed) :].lstrip()}"
 
 
 def without_attribute(tag: str, name: str) -> str:
@@ -120,11 +120,11 @@ def without_attribute(tag: str, name: str) -> str:
 
 def element(tag: str, content: str) -> str:
     """An element by its opening tag, or by its empty tag."""
-    opened = _opened(tag)
-    return f"{opened}>{content}</{opened.split()[0].removeprefix('<')}>"
+    unclosed = _unclosed(tag)
+    return f"{unclosed}>{content}</{unclosed.split()[0].removeprefix('<')}>"
 
 
-def _opened(tag: str) -> str:
+def _unclosed(tag: str) -> str:
     return tag.removesuffix(">").removesuffix("/").rstrip()
 
 
@@ -149,7 +149,8 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         if isinstance(child, str):
             parts.append(child.replace("\n", line_end))
             continue
-        name, attributes = child.name.rpartition(":")[2], child.attributes
+        name = child.name.rpartition(":")[2]
+        attributes = child.attributes
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
         if child.inner_start == child.end or name in CODES or is_protected:
             kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
@@ -166,10 +167,12 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
 
 def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
     """The parts of a segment; white space between words, by default line breaks and tabs, becomes a tag."""
-    first = text_of(parts[:1])
-    begin = len(first) - len(first.lstrip()) if spaces.search(first) and not spaces.match(first) else 0
-    rest = [first[begin:], *parts[1:]] if first else parts
-    return [*filter(None, [first[:begin]]), *with_tags(rest, spaces, lambda text: Tag(text, is_break=True))]
+    first_text = text_of(parts[:1])
+    begin = 0
+    if spaces.search(first_text) and not spaces.match(first_text):
+        begin = len(first_text) - len(first_text.lstrip())
+    parts_after = [first_text[begin:], *parts[1:]] if first_text else parts
+    return [*filter(None, [first_text[:begin]]), *with_tags(parts_after, spaces, lambda text: Tag(text, is_break=True))]
 
 
 def write_xml(marked: Marked) -> str:
@@ -213,15 +216,15 @@ _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
 def edit_xliff(
-    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, untranslated: Counter[str], estimates: Estimates
 ) -> Iterator[Edit]:
     """The edits that translate a document.
 
     Args:
         languages: the languages of the model.
         overwrite: whether existing translations are replaced, except confirmed ones.
-        left: counts what stays in the source language, by its kind.
-        found: the quality of the translations, once they are there.
+        untranslated: counts what stays in the source language, by its kind.
+        estimates: the quality of the translations, once they are there.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -237,10 +240,11 @@ def edit_xliff(
     files = set[Node]()  # those whose language is set
     copies, are_all = _find_copies(units)
     for unit in units:
-        num_left = left.total()
-        edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), left, found))
+        num_left = untranslated.total()
+        edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), untranslated, estimates))
         if not edits:
-            left["copied source"] += unit in copies and left.total() == num_left
+            is_left_as_copy = unit in copies and untranslated.total() == num_left
+            untranslated["copied source"] += 1 if is_left_as_copy else 0
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
@@ -257,75 +261,90 @@ def edit_xliff(
 
 def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
     """The units whose target is a copy of the source, and whether a program has written nearly all so."""
-    targets, copies, has_states = 0, set[Node](), False
+    num_targets = 0
+    copies = set[Node]()
+    has_states = False
     for unit in units:
         sides = sides_of(unit)
         if target := sides.get("target"):
-            has_states |= "state" in unit.attributes | target.attributes or bool(_definitions(unit))
-            targets += has_letters([plain_text(target)])
+            if "state" in unit.attributes | target.attributes or _definitions(unit):
+                has_states = True
+            if has_letters([plain_text(target)]):
+                num_targets += 1
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
-    return copies, not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
+    return copies, not has_states and len(copies) >= max(_COPIES * num_targets, min(10, num_targets))
 
 
 def _is_copy(source: str, target: str) -> bool:
     return target == source and has_letters([target])
 
 
-def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], found: Found) -> Iterator[Edit]:
+def _edit_unit(
+    document: str, unit: Node, overwrite: bool, untranslated: Counter[str], estimates: Estimates
+) -> Iterator[Edit]:
     """The edits that write the target of a unit; none if it needs no translation."""
     sides = sides_of(unit)
-    source, target = sides["source"], sides.get("target")
+    source = sides["source"]
+    target = sides.get("target")
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
-    read = partial(parse, document, keeps_lines="preserve" in spaces)
-    has_target = target is not None and _has_text(read(target))
+    parse_text = partial(parse, document, keeps_lines="preserve" in spaces)
+    has_target = target is not None and _has_text(parse_text(target))
     attributes = unit.attributes | (target.attributes if target else {})
     is_copy = plain_text(sides.get("target", source)) in ("", plain_text(source))
-    if _says(attributes, _CONFIRMED):
-        left["locked segment"] += is_copy and has_letters(read(source))
+    if _has_value(attributes, _CONFIRMED):
+        has_words = is_copy and has_letters(parse_text(source))
+        untranslated["locked segment"] += 1 if has_words else 0
         return
     definitions = _definitions(unit)
     state = attributes.get("state")
     is_translated = has_target and state not in UNTRANSLATED and not (is_copy and state == "initial")
-    has_confirmed = has_target and any(_says(definition, _CONFIRMED) for definition in definitions.values())
+    has_confirmed = has_target and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
     is_whole = not has_confirmed and (overwrite or not is_translated)
     template = sides.get("seg-source", source)
-    template = template if _has_text(read(template)) else source
-    marks, target_marks = marks_of(template), marks_of(target) if target else []
-    sources = {_number(mark): mark for mark in marks}
-    counts = [Counter(map(_number, side)) for side in (marks, target_marks)]
+    template = template if _has_text(parse_text(template)) else source
+    marks = marks_of(template)
+    target_marks = marks_of(target) if target else []
+    sources = {_mark_number(mark): mark for mark in marks}
+    counts = Counter(map(_mark_number, marks))
+    target_counts = Counter(map(_mark_number, target_marks))
     contents = dict[Node, Marked | str]()  # of the places in the target, or in the template of a whole one
     has_only_marks = target and all(child in target_marks or str(child).isspace() for child in target.children)
-    if has_only_marks and set(counts[0].values()) == {1}:
-        if counts[1] == counts[0]:
+    if has_only_marks and set(counts.values()) == {1}:
+        if target_counts == counts:
             is_whole = False  # each mark is written by itself, so that an empty one stays
-        elif not is_whole and counts[1] < counts[0]:  # it lacks some; it becomes whole: all of it is marks
+        elif not is_whole and target_counts < counts:  # it lacks some; it becomes whole: all of it is marks
             is_whole = True
             for mark in target_marks:
-                if _has_text(read(mark)):
-                    contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
+                if _has_text(parse_text(mark)):
+                    contents[sources[_mark_number(mark)]] = document[mark.inner_start : mark.inner_end]
     if is_whole:
         places = [(mark, mark) for mark in marks] or [(template, template)]
     else:
-        once = (mark for mark in target_marks if [count[_number(mark)] for count in counts] == [1, 1])
-        places = [(sources[_number(mark)], mark) for mark in once]
+        places = [
+            (sources[_mark_number(mark)], mark)
+            for mark in target_marks
+            if counts[_mark_number(mark)] == 1 and target_counts[_mark_number(mark)] == 1
+        ]
     for origin, place in places:
-        definition, segment = definitions.get(_number(place), {}), read(origin)
-        is_confirmed = not is_whole and _says(definition, _CONFIRMED)
-        left["locked segment"] += is_confirmed and _is_copy(plain_text(origin), plain_text(place))
+        definition = definitions.get(_mark_number(place), {})
+        segment = parse_text(origin)
+        is_confirmed = not is_whole and _has_value(definition, _CONFIRMED)
+        is_locked_copy = is_confirmed and _is_copy(plain_text(origin), plain_text(place))
+        untranslated["locked segment"] += 1 if is_locked_copy else 0
         may_stay = is_confirmed or not (is_whole or overwrite or not is_translated)
-        if (may_stay and _has_text(read(place))) or place in contents or not _has_text(segment):
+        if (may_stay and _has_text(parse_text(place))) or place in contents or not _has_text(segment):
             continue
         contents[place] = segment
-        if _says(definition, _LOCKED) or is_choice(segment):
+        if _has_value(definition, _LOCKED) or is_choice(segment):
             contents[place] = ""
-            left["ICU message" if is_choice(segment) else "locked segment"] += 1
+            untranslated["ICU message" if is_choice(segment) else "locked segment"] += 1
     if not all(isinstance(content, str) for content in contents.values()):
-        yield from _write_target(document, unit, contents, template if is_whole else None, found)
+        yield from _write_target(document, unit, contents, template if is_whole else None, estimates)
 
 
 def _write_target(
-    document: str, unit: Node, contents: Mapping[Node, Marked | str], template: Node | None, found: Found
+    document: str, unit: Node, contents: Mapping[Node, Marked | str], template: Node | None, estimates: Estimates
 ) -> Iterator[Edit]:
     """The edits that write these contents: in the template's places, or in the target's own without a template.
 
@@ -333,11 +352,15 @@ def _write_target(
     translated.
     """
     sides = sides_of(unit)
-    source, target = sides["source"], sides.get("target")
+    source = sides["source"]
+    target = sides.get("target")
     if target:
-        start, at, tag = target.start, target.end, document[target.start : target.inner_start]
+        start = target.start
+        at = target.end
+        tag = document[target.start : target.inner_start]
     else:
-        start = at = sides.get("seg-source", source).end
+        start = sides.get("seg-source", source).end
+        at = start
         prefix = document[source.start : source.inner_start].split("source")[0]
         tag = f"{space_before(document, source.start)}{prefix}target>"
     if unit.name == "segment":  # of XLIFF 2
@@ -350,32 +373,35 @@ def _write_target(
         if target and "state-qualifier" in target.attributes:
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
-    def opened(_: Marked) -> str:
-        worst = _find_worst(contents.values(), found)
+    def write_opening_tag(_: Marked) -> str:
+        worst = _find_worst(contents.values(), estimates)
         if unit.name == "segment":
             return tag
-        marked = without_attribute(tag, "its:mtConfidence")  # of an older translation
+        tag_with_quality = without_attribute(tag, "its:mtConfidence")  # of an older translation
         if not worst:
-            return marked
+            return tag_with_quality
         for name, value in {**_ITS, "its:mtConfidence": f"{worst[0] / 100:.3f}"}.items():
-            marked = with_attribute(marked, name, value)
-        return marked
+            tag_with_quality = with_attribute(tag_with_quality, name, value)
+        return tag_with_quality
 
     if template is None:
         assert target is not None
-        yield Edit(start, target.inner_start, [], opened)
+        yield Edit(start, target.inner_start, [], write_opening_tag)
         for place, content in contents.items():
             if not isinstance(content, str):
                 yield _fill(document, place, content)
         return
-    yield Edit(start, at, [], lambda new: f"{_opened(opened(new))}>")
-    begin = template.inner_start
+    yield Edit(start, at, [], lambda translation: f"{_unclosed(write_opening_tag(translation))}>")
+    copied_until = template.inner_start
     for place, content in sorted(contents.items(), key=lambda item: item[0].start):
-        yield replace_text(at, at, document[begin : place.inner_start])
-        yield replace_text(at, at, content) if isinstance(content, str) else Edit(at, at, content, write_xml)
-        begin = place.inner_end
-    after = element(tag, "\0").split("\0")[1]
-    yield replace_text(at, at, document[begin : template.inner_end] + after)
+        yield replace_text(at, at, document[copied_until : place.inner_start])
+        if isinstance(content, str):
+            yield replace_text(at, at, content)
+        else:
+            yield Edit(at, at, content, write_xml)
+        copied_until = place.inner_end
+    closing_tag = element(tag, "\0").split("\0")[1]
+    yield replace_text(at, at, document[copied_until : template.inner_end] + closing_tag)
 
 
 def _fill(document: str, node: Node, segment: Marked) -> Edit:
@@ -399,11 +425,11 @@ def _definitions(node: Node) -> dict[str, dict[str, str]]:
     return definitions
 
 
-def _number(mark: Node) -> str:
+def _mark_number(mark: Node) -> str:
     return mark.attributes.get("mid", "")
 
 
-def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
+def _has_value(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
     """Whether one of the attributes has one of these values, by its name without prefix."""
     return any(
         re.fullmatch(values.get(name.rpartition(":")[2], "(?!)"), value.lower()) for name, value in attributes.items()
@@ -411,7 +437,7 @@ def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
 
 
 def edit_tmx(
-    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, untranslated: Counter[str], estimates: Estimates
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     codes = dict.fromkeys(re.findall(r"<tuv\b[^<>]*\blang=[\"']([^\"'<>]+)", document))
@@ -424,12 +450,13 @@ def edit_tmx(
         if source is None:
             continue  # no text in this language
         variant = None if variant is source else variant
-        source, target = source.named("seg")[-1], variant and variant.named("seg")[-1]
+        source = source.named("seg")[-1]
+        target = variant.named("seg")[-1] if variant else None
         segment = parse(document, source)
         translation = "" if overwrite or target is None else plain_text(target)
-        if not _needs_translation(segment, plain_text(source), translation, left):
+        if not _needs_translation(segment, plain_text(source), translation, untranslated):
             continue
-        note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], found)
+        note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], estimates)
         if variant and target:
             edits = [
                 replace_text(prop.start, prop.end, "")
@@ -438,21 +465,26 @@ def edit_tmx(
             ]
             edits += [Edit(target.start, target.start, [], note), _fill(document, target, segment)]
         else:
-            last = variants[-1]
-            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(code)}>"
+            last_variant = variants[-1]
+            tag = f"{space_before(document, last_variant.start)}<tuv xml:lang={quoteattr(code)}>"
             edits = [
-                replace_text(last.end, last.end, tag),
-                Edit(last.end, last.end, [], note),
-                Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>"),
+                replace_text(last_variant.end, last_variant.end, tag),
+                Edit(last_variant.end, last_variant.end, [], note),
+                Edit(
+                    last_variant.end,
+                    last_variant.end,
+                    segment,
+                    lambda translated: f"<seg>{write_xml(translated)}</seg></tuv>",
+                ),
             ]
         yield from in_unit(edits, [segment])
 
 
-def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
+def _needs_translation(source: Marked, text: str, translation: str, untranslated: Counter[str]) -> bool:
     """Whether a text gets a translation; counts what stays in the source language."""
     needs = not translation and _has_text(source)
-    left["ICU message"] += needs and is_choice(source)
-    left["copied source"] += _is_copy(text, translation)
+    untranslated["ICU message"] += 1 if needs and is_choice(source) else 0
+    untranslated["copied source"] += 1 if _is_copy(text, translation) else 0
     return needs and not is_choice(source)
 
 
@@ -467,19 +499,21 @@ def _find_variant(variants: list[Node], language: str) -> Node | None:
 
 
 def edit_po(
-    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, untranslated: Counter[str], estimates: Estimates
 ) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags.
 
     A message in Markdown is a page of its own.
     """
     default = None
-    lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
+    lines = document.split("\n")
+    line_end = "\r\n" if "\r\n" in document else "\n"
     spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
-    end = 0
+    message_end = 0
     for message in messages(path, lines):
-        previous_end, begin = end, spans[message.line][0]
-        end = spans[max(last for _, last in message.lines.values())][1]
+        previous_end = message_end
+        message_start = spans[message.line][0]
+        message_end = spans[max(last_line for _, last_line in message.lines.values())][1]
         if message.is_header:
             require_languages(path, message.languages, languages)
             header = message.texts.get("msgstr", "")
@@ -495,37 +529,46 @@ def edit_po(
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
-        left["incomplete message"] += not forms
+        untranslated["incomplete message"] += 0 if forms else 1
         edits = list[Edit]()
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             text = message.texts.get("msgid_plural" if is_plural else "msgid", "")
             translation = "" if overwrite or message.is_fuzzy else message.texts[key]
-            inner = [] if translation else list(_read_message(text, dialect, left))
-            source = [part for edit in inner for part in edit.segment]
-            if _needs_translation(source, text, translation, left):
-                first, last = message.lines[key]
-                start, at = spans[first][0], spans[last][1]
-                strings = inserted(at, text, inner, lambda new: new.translate(_ESCAPED))
-                whole = [replace_text(start, at, f'{key} "'), *strings, replace_text(at, at, '"')]
-                edits += in_unit(whole, [edit.segment for edit in inner])
+            text_edits = [] if translation else list(_read_message(text, dialect, untranslated))
+            source = [part for edit in text_edits for part in edit.segment]
+            if _needs_translation(source, text, translation, untranslated):
+                first_line, last_line = message.lines[key]
+                start = spans[first_line][0]
+                end = spans[last_line][1]
+                strings = inserted(end, text, text_edits, lambda translated: translated.translate(_ESCAPED))
+                form_edits = [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                edits += in_unit(form_edits, [edit.segment for edit in text_edits])
         if not edits:
             continue
-        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous_end, begin)]
+        notes = [
+            replace_text(*old_note.span(), "")
+            for old_note in _QUALITY_NOTE.finditer(document, previous_end, message_start)
+        ]
         if not message.is_fuzzy:
             flags = message.flags_line
-            at = begin if flags is None else spans[flags][1]
+            at = message_start if flags is None else spans[flags][1]
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
         segments = [edit.segment for edit in edits if edit.segment]
-        note = Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
+        note = Edit(
+            message_start,
+            message_start,
+            [],
+            partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, estimates),
+        )
         yield from in_unit([*sorted(notes, key=attrgetter("start")), note], segments)
         yield from edits
 
 
-def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterator[Edit]:
+def _read_message(text: str, dialect: str | None, untranslated: Counter[str]) -> Iterator[Edit]:
     """The edits that translate the text of a message."""
     if dialect == "markdown":
-        yield from markdown.read(text, left)
+        yield from markdown.read(text, untranslated)
     else:
         segment = with_tags(with_lines(mark_up([text])), _NAMES[dialect], Tag)
         yield Edit(0, len(text), segment, _write_rst if dialect == "rst" else raw)
@@ -533,12 +576,17 @@ def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterato
 
 def _write_rst(translation: Marked) -> str:
     """A translation in RST, in which an escaped space separates marks from letters."""
-    parts = [
-        Tag("\0" * (part.kind != "close") + part.raw + "\0" * (part.kind != "open"))
-        if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw)
-        else part
-        for part in translation
-    ]
+    parts = Marked()
+    for part in translation:
+        if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw):
+            mark = part.raw
+            if part.kind != "close":
+                mark = "\0" + mark
+            if part.kind != "open":
+                mark += "\0"
+            parts.append(Tag(mark))
+        else:
+            parts.append(part)
     return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=[^\W_])", r"\\ ", raw(parts)).replace("\0", "")
 
 

@@ -35,7 +35,7 @@ from mtx.storage.text_files import (
 
 logger = logging.getLogger(__name__)
 
-_MARK = "\ufeff"  # byte order mark
+_BYTE_ORDER_MARK = "\ufeff"  # byte order mark
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 
 
@@ -68,17 +68,19 @@ def translate_document(
         raise DataError(
             f"{path}: its header has {charset[1].decode(errors='replace')}", "convert it with msgconv --to-code=UTF-8"
         )
-    whole, codec = decode(path, data, kind, code_of(languages[0]))
-    text = whole.removeprefix(_MARK)
-    if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
-        text = text[front.end() :]
-    head = whole[: len(whole) - len(text)]
-    left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
+    full_text, codec = decode(path, data, kind, code_of(languages[0]))
+    text = full_text.removeprefix(_BYTE_ORDER_MARK)
+    if kind in ("html", "markdown") and (front_matter := _FRONT_MATTER.match(text)):
+        text = text[front_matter.end() :]
+    head = full_text[: len(full_text) - len(text)]
+    untranslated = Counter(
+        {"front matter": 1 if _TITLE.search(head) else 0}
+    )  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
-    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, path, left=left)]
-    found = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Found`
+    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, path, untranslated=untranslated)]
+    estimates = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Estimates`
     if kind == "markdown":
-        read_text = partial(markdown.read, left=left, is_mdx=path.suffix == ".mdx")
+        read_text = partial(markdown.read, left=untranslated, is_mdx=path.suffix == ".mdx")
         readers = [read_text, partial(markdown.read_rest, path, text)]
     elif kind == "html":
         readers = [
@@ -86,27 +88,38 @@ def translate_document(
             partial(html.read_attributes, languages=languages),
         ]
     elif has_accelerators:
-        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left, found=found)]
+        readers = [
+            partial(
+                bilingual_documents.EDITS[kind],
+                path,
+                languages,
+                overwrite,
+                untranslated=untranslated,
+                estimates=estimates,
+            )
+        ]
     num_segments = 0
-    for read in readers:
-        edits = list(read(text))
+    for read_edits in readers:
+        edits = list(read_edits(text))
         segments = [edit.segment for edit in edits if edit.segment]
         pairs = [without_accelerator(segment) if has_accelerators else (segment, "") for segment in segments]
-        num_segments += len(pairs) + left.total()
+        num_segments += len(pairs) + untranslated.total()
         best = translate([segment for segment, _ in pairs])
         empty = set[int]()
-        for segment, each in zip(segments, best, strict=True):
-            if has_letters(segment) and is_blank(each.marked):
+        for segment, hypothesis in zip(segments, best, strict=True):
+            if has_letters(segment) and is_blank(hypothesis.marked):
                 empty.add(id(segment))
-            elif has_accelerators and each.advice:
-                found[id(segment)] = each.quality, each.advice
-        left["empty translation"] += len(empty)
-        translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
+            elif has_accelerators and hypothesis.advice:
+                estimates[id(segment)] = hypothesis.quality, hypothesis.advice
+        untranslated["empty translation"] += len(empty)
+        translations = (
+            with_accelerator(hypothesis.marked, mark) for hypothesis, (_, mark) in zip(best, pairs, strict=True)
+        )
         text = apply(text, edits, translations, empty)
-        num_segments -= left.total()  # with what could not be written
-    kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
-    rest = f", {left.total():,} left ({kinds})" if kinds else ""
-    logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
+        num_segments -= untranslated.total()  # with what could not be written
+    kinds = ", ".join(counted(number, label) for label, number in (+untranslated).most_common())
+    what_is_left = f", {untranslated.total():,} left ({kinds})" if kinds else ""
+    logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), what_is_left)
     # a character that the encoding lacks becomes a character reference of XML and HTML
     return (head + text).encode(codec, "xmlcharrefreplace")
 
@@ -126,15 +139,15 @@ def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> La
     else:
         headers = map(languages_of, read_units(path, "XLIFF"))
     named = next(headers, ("", ""))
-    found = [
+    matches = [
         pair
         for pair in directions
-        if all(not name or match_rank(name, own) is not None for name, own in zip(named, pair, strict=True))
+        if all(not name or match_rank(name, language) is not None for name, language in zip(named, pair, strict=True))
     ]
-    if len(found) != 1:
+    if len(matches) != 1:
         names = " to ".join(printable(name) or "?" for name in named)
-        raise UsageError(f"{path}: is {names}, the model has {in_words(found or directions)}", "--to chooses")
-    return found[0]
+        raise UsageError(f"{path}: is {names}, the model has {in_words(matches or directions)}", "--to chooses")
+    return matches[0]
 
 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
@@ -187,15 +200,15 @@ def decode(path: Path, data: bytes, kind: str, language: str) -> tuple[str, str]
         line = data[: error.start].count(b"\n") + 1
         lines = data[: error.start + 10_000].split(b"\n")[line - 1 :]
         guess = likely_encoding(b"\n".join(text for text in lines if not text.isascii()), language)
-        perhaps = f", perhaps {guess}" if guess else ""
-        raise DataError(f"{path}:{line}: not {codec.upper()}{perhaps}", iconv(path, guess or "ENCODING")) from None
+        guess_note = f", perhaps {guess}" if guess else ""
+        raise DataError(f"{path}:{line}: not {codec.upper()}{guess_note}", iconv(path, guess or "ENCODING")) from None
     except (LookupError, ValueError):  # not a codec, or not a text encoding
         raise DataError(f"{path}: unsupported encoding ({codec})", "save it in UTF-8") from None
 
 
 def _codec(data: bytes, kind: str) -> str:
     for codec in ("utf-8", "utf-16-le", "utf-16-be"):
-        if data.startswith(_MARK.encode(codec)):
+        if data.startswith(_BYTE_ORDER_MARK.encode(codec)):
             return codec
     if wide := wide_encoding(data[: 1 << 13]):
         return wide.lower()
@@ -206,5 +219,5 @@ def _codec(data: bytes, kind: str) -> str:
             declared = "utf-8"  # whatever the page declares: text in other encodings is not valid UTF-8
         elif _LATIN_1.fullmatch(declared):
             declared = "cp1252"  # as browsers read it
-    is_open = kind == "html" and data.isascii() and b"<html" in data.lower()  # a browser may take it for anything
-    return declared or ("ascii" if is_open else "utf-8")
+    is_undeclared = kind == "html" and data.isascii() and b"<html" in data.lower()  # a browser may take it for anything
+    return declared or ("ascii" if is_undeclared else "utf-8")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mtx.data.glossary import replace_spans
 from mtx.data.markup import Escape, Marked
@@ -14,14 +15,14 @@ class Edit:
     Attributes:
         segment: the text to translate; empty if the new text is known.
         write: formats the translation for the document.
-        unit: the segments of the unit that it belongs to; empty if it is a unit of its own.
+        unit_segments: the segments of the unit that it belongs to; empty if it is a unit of its own.
     """
 
     start: int
     end: int
     segment: Marked
     write: Callable[[Marked], str]
-    unit: Sequence[Marked] = ()
+    unit_segments: Sequence[Marked] = ()
 
 
 def replace_text(start: int, end: int, text: str) -> Edit:
@@ -31,7 +32,7 @@ def replace_text(start: int, end: int, text: str) -> Edit:
 
 def in_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]:
     """The edits of a unit with these segments: none of them is made if all translations are empty."""
-    return (replace(edit, unit=segments) for edit in edits)
+    return (replace(edit, unit_segments=segments) for edit in edits)
 
 
 def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
@@ -41,12 +42,15 @@ def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
 
 def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
     """The edits that insert a text, with its own edits made, at a character of a document for which `escape` is."""
-    end = 0
+    edit_end = 0
+
+    def write(edit: Edit, text_before: str, translation: Marked) -> str:
+        return escape(text_before + edit.write(translation))
+
     for edit in edits:
-        before, write = text[end : edit.start], edit.write
-        yield Edit(at, at, edit.segment, lambda new, before=before, write=write: escape(before + write(new)))  # type: ignore[misc]
-        end = edit.end
-    yield replace_text(at, at, escape(text[end:]))
+        yield Edit(at, at, edit.segment, partial(write, edit, text[edit_end : edit.start]))
+        edit_end = edit.end
+    yield replace_text(at, at, escape(text[edit_end:]))
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[int] = frozenset()) -> str:
@@ -56,12 +60,12 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empt
         empty: the identities of the segments whose translation is empty. What they would replace stays, and so does a
             unit that has no other segments.
     """
-    rest = iter(translations)
+    remaining = iter(translations)
     spans = list[tuple[int, int, str]]()
     for edit in edits:
-        translation = next(rest) if edit.segment else []
+        translation = next(remaining) if edit.segment else []
         is_replaced = edit.start < edit.end and id(edit.segment) in empty
-        is_unit_empty = all(id(segment) in empty for segment in edit.unit or [edit.segment])
+        is_unit_empty = all(id(segment) in empty for segment in edit.unit_segments or [edit.segment])
         if not (is_replaced or is_unit_empty):
             spans.append((edit.start, edit.end, edit.write(translation)))
     return replace_spans(text, spans)
@@ -69,5 +73,5 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empt
 
 def space_before(text: str, at: int) -> str:
     """The white space before a character, such as the line break and the indentation of a tag."""
-    before = text[max(0, at - 200) : at]  # more would make a search of the whole text for each edit
-    return before[len(before.rstrip()) :]
+    text_before = text[max(0, at - 200) : at]  # more would make a search of the whole text for each edit
+    return text_before[len(text_before.rstrip()) :]

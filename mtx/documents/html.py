@@ -41,7 +41,7 @@ _WITH_CODE = "code|kbd|samp|tt|var|svg|math|object|picture|canvas|rp|rt|mat-icon
 _INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
 PHRASE = re.compile(_WITH_TEXT)
 _UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|iframe|xmp|noembed")
-_OTHERS = ("comment", "decl", "pi")  # parts that are inline
+_INVISIBLE_KINDS = ("comment", "decl", "pi")  # parts that are inline
 # Attributes with text, and with the language, as `_described`
 _VISIBLE = re.compile(
     r"meta content (?:(?:og|twitter):)?(?:title|description)|input value (?:submit|button|reset)"
@@ -104,9 +104,9 @@ class _Part:
     Attributes:
         kind: by the method of the parser: data, or starttag, endtag or startendtag (<x/>); kept for damaged markup.
         name: the name of a tag.
-        spans: the span of the value of each attribute with its quotes; (-1, -1) without a value.
+        value_spans: the span of the value of each attribute with its quotes; (-1, -1) without a value.
         attributes: the value of each attribute, with its references.
-        last: for the start of an element, the number of the part with its end, if it has one.
+        end_part: for the start of an element, the number of the part with its end, if it has one.
         is_frozen: whether it must not be translated.
     """
 
@@ -114,9 +114,9 @@ class _Part:
     kind: str
     name: str
     end: int = 0
-    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    value_spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
-    last: int | None = None
+    end_part: int | None = None
     is_frozen: bool = False
 
 
@@ -128,21 +128,23 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
     masked = _mask_templates(text)
     src, tgt = languages
     for part in _parts(masked, src):
-        for name, (start, end) in part.spans.items():
+        for name, (start, end) in part.value_spans.items():
             if start < 0:
                 continue
             quote = text[start] if text[start] in "\"'" else '"'
-            described = _described(part, name)
+            described = _describe(part, name)
             value = part.attributes[name]
-            if declared := _declared_for(tgt, described, value):
+            if declared := _new_declaration(tgt, described, value):
                 yield replace_text(start, end, f"{quote}{declared}{quote}")
             elif not part.is_frozen and _VISIBLE.fullmatch(described) and has_letters([value]):
-                inner = text[start] == quote
-                segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
+                has_quotes = text[start] == quote
+                inner_start = start + 1 if has_quotes else start
+                inner_end = end - 1 if has_quotes else end
+                segment = with_codes(_unescape(text, masked, inner_start, inner_end), html.escape)
                 yield Edit(start, end, segment, partial(_write_value, quote))
 
 
-def _declared_for(tgt: str, described: str, value: str) -> str:
+def _new_declaration(tgt: str, described: str, value: str) -> str:
     """The new value of an attribute that declares the language or the direction of the page; empty if it stays."""
     if tgt in _UNKNOWN:
         return ""
@@ -158,7 +160,7 @@ def _write_value(quote: str, translation: Marked) -> str:
     return f"{quote}{raw(translation, html.escape)}{quote}"
 
 
-def _described(part: _Part, name: str) -> str:
+def _describe(part: _Part, name: str) -> str:
     """The element and the name of an attribute, and what kind of element it is."""
     value = part.attributes.get
     return f"{part.name} {name} {value('http-equiv') or value('type') or value('name') or value('property')}".lower()
@@ -191,20 +193,21 @@ def _write_block(source: Marked, translation: Marked) -> str:
 
 def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
-    parts, at = list[str](), 0
+    parts = list[str]()
+    at = 0
     absent = dict[str, int]()  # up to where an end was searched in vain
     for begin in _TEMPLATE.finditer(text):
-        end = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
-        if begin.start() < max(at, absent.get(end, 0)):
+        end_pattern = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
+        if begin.start() < max(at, absent.get(end_pattern, 0)):
             continue
         is_sure = begin[1] or begin[0][0] == "<" or begin[0].endswith(("*", "--"))
         limit = len(text) if is_sure else min(len(text), begin.end() + _MOST_TEMPLATE)
-        last = re.compile(end).search(text, begin.end(), limit)
-        if last and not last.lastindex:
-            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]
-            at = last.end()
-        elif last is None or last.end() == limit:
-            absent[end] = limit
+        end = re.compile(end_pattern).search(text, begin.end(), limit)
+        if end and not end.lastindex:
+            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : end.end()])]
+            at = end.end()
+        elif end is None or end.end() == limit:
+            absent[end_pattern] = limit
     return "".join([*parts, text[at:]])
 
 
@@ -212,9 +215,8 @@ def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
     """A part of a page as text, in which templates are tags."""
     parts = Marked()
     for template in _FILLED.finditer(masked, start, end):
-        first, last = template.span()
-        parts += [unescape(text[start:first]), Tag(text[first:last])]
-        start = last
+        parts += [unescape(text[start : template.start()]), Tag(text[template.start() : template.end()])]
+        start = template.end()
     return [*parts, unescape(text[start:end])]
 
 
@@ -231,17 +233,18 @@ def _spans(text: str, masked: str, parts: list[_Part]) -> Iterator[tuple[int, in
         if part.start < at:
             continue  # in an element that is one tag
         is_whole = _UNTOUCHED.fullmatch(part.name) or (part.is_frozen and PHRASE.fullmatch(part.name))
-        last = part.last if is_whole else None
-        at = part.end if last is None else parts[last].end
+        end_part = part.end_part if is_whole else None
+        at = part.end if end_part is None else parts[end_part].end
         is_inline = _INLINE.fullmatch(part.name)
         content = text[part.start : at]
         if part.kind == "data" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
-        elif part.kind in _OTHERS or (is_inline and (last is not None or not part.is_frozen)):
+        elif part.kind in _INVISIBLE_KINDS or (is_inline and (end_part is not None or not part.is_frozen)):
             run.append(element_tag(content))
         else:
             yield run_start, part.start, run
-            run, run_start = [], at
+            run = []
+            run_start = at
     yield run_start, len(text), run
 
 
@@ -256,14 +259,14 @@ def _parts(text: str, src: str = "") -> list[_Part]:
             at = part.start + 1 + len(part.name)
             while match := _ATTRIBUTE.match(text, at, part.end):
                 at = match.end()
-                part.spans.setdefault(match[1].lower(), match.span(2))
-            part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.spans.items()}
+                part.value_spans.setdefault(match[1].lower(), match.span(2))
+            part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.value_spans.items()}
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
         if part.kind == "starttag" and part.name not in VOID:
             open_elements[part.name].append(number)
         elif part.kind == "endtag" and open_elements[part.name]:
-            parts[open_elements[part.name].pop()].last = number
+            parts[open_elements[part.name].pop()].end_part = number
     _freeze(parts, src)
     return parts
 
@@ -285,48 +288,56 @@ def _freeze(parts: list[_Part], src: str) -> None:
             part.is_frozen = False
         elif "lang" in part.attributes and src not in _UNKNOWN and part.name != "html":
             language = code_of(part.attributes["lang"])
-            part.is_frozen |= language.isalpha() and language != code_of(src)
-        last = part.last
-        if last is None and part.kind == "starttag" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
-            last = _implied_end(parts, number, enclosing[-1][0])
-        if last is not None:
-            enclosing.append((min(last, enclosing[-1][0]), part.is_frozen))
+            if language.isalpha() and language != code_of(src):
+                part.is_frozen = True
+        end_part = part.end_part
+        if (
+            end_part is None
+            and part.kind == "starttag"
+            and part.name not in VOID
+            and part.is_frozen != enclosing[-1][1]
+        ):
+            end_part = _implied_end(parts, number, enclosing[-1][0])
+        if end_part is not None:
+            enclosing.append((min(end_part, enclosing[-1][0]), part.is_frozen))
 
 
 def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     """The last part of an element with an omitted end tag, as HTML allows: before the next of its kind."""
-    name, at = parts[number].name, number + 1
+    name = parts[number].name
+    at = number + 1
     while at < bound:
         part = parts[at]
         if part.kind == "starttag" and _ENDED_BY.fullmatch(f"{name} {part.name}"):
             break
-        at = (part.last or at) + 1
+        at = (part.end_part or at) + 1
     return min(at, bound) - 1
 
 
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
-    if many := _MANY_UNFINISHED.search(text):
-        line = text.count("\n", 0, many.start(1)) + 1
+    if match := _MANY_UNFINISHED.search(text):
+        line = text.count("\n", 0, match.start(1)) + 1
         raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
 
 
 def _find_parts(text: str) -> list[_Part]:
     """The parts of a page without their ends, as a browser finds them."""
-    parser, parts = HTMLParser(), list[_Part]()
+    parser = HTMLParser()
+    parts = list[_Part]()
 
     def add(kind: str, name: str, attributes: object = ()) -> None:
         if not (kind == "data" and parts and parts[-1].kind == "data"):  # the parser may split a text
             parts.append(_Part(parser.getpos()[1], kind, name))
 
     parser.unknown_decl = partial(add, "decl")  # type: ignore[method-assign]
-    for kind in ("starttag", "startendtag", "endtag", "data", *_OTHERS):
+    for kind in ("starttag", "startendtag", "endtag", "data", *_INVISIBLE_KINDS):
         setattr(parser, f"handle_{kind}", partial(add, kind))
     # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
     # column is the position. It does not know empty comments.
     text = _COMMENT.sub(lambda match: match[0].replace("<!-", f"<!{_FILLER}", 1) if match[1] else match[0], text)
-    begin, end, rest = text.rpartition(">")  # without one behind, < is text
-    text = begin + end + rest.replace("<", _FILLER)
+    text_before, bracket, text_after = text.rpartition(">")  # without one behind, < is text
+    text = text_before + bracket + text_after.replace("<", _FILLER)
     parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))
     parser.close()
     return parts

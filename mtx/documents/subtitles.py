@@ -8,7 +8,6 @@ the same number of lines again. The text of each speaker, after a dash or a name
 import logging
 import re
 import textwrap
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -61,25 +60,26 @@ _DIVISION = re.compile(
 )
 
 
-def read(path: Path, text: str, left: Counter[str]) -> Iterator[Edit]:
-    """The edits that translate the cues; counts in `left` the texts that have no readable time.
+def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate the cues; counts in `untranslated` the texts that have no readable time.
 
     Warns if no text has one; `path` is for the message.
     """
     lines = list(_LINE.finditer(text))
     kinds = ["blank", *(str(line.lastgroup) for line in lines), "blank"]
-    left["unreadable cue"] += kinds.count("time_words")
+    untranslated["unreadable cue"] += kinds.count("time_words")
     is_cue = False
     paragraphs = [(is_cue, list[tuple[int, int]]())]
-    for line, before, kind, after in zip(lines, kinds, kinds[1:], kinds[2:], strict=False):
-        is_first, is_before_time = before == "blank", after.startswith("time")
+    for line, kind_before, kind, kind_after in zip(lines, kinds, kinds[1:], kinds[2:], strict=False):
+        is_first = kind_before == "blank"
+        is_before_time = kind_after.startswith("time")
         if kind.startswith("time"):
             is_cue = True
-        elif kind == "block" or (kind == "number" and is_first and after == "text"):
+        elif kind == "block" or (kind == "number" and is_first and kind_after == "text"):
             is_cue = False
         elif kind == "text" and is_first and is_before_time:
             pass  # the name of a cue
-        elif kind == "text" or (kind == "number" and not (is_first or is_before_time or after == "blank")):
+        elif kind == "text" or (kind == "number" and not (is_first or is_before_time or kind_after == "blank")):
             paragraphs[-1][1].append(line.span(kind))
             continue
         paragraphs.append((is_cue, []))
@@ -87,14 +87,16 @@ def read(path: Path, text: str, left: Counter[str]) -> Iterator[Edit]:
         if is_cue:
             yield from _edit(text, spans)
         else:
-            left["unreadable cue"] += bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
-    if left["unreadable cue"] and "time" not in kinds:
+            has_words = bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
+            untranslated["unreadable cue"] += 1 if has_words else 0
+    if untranslated["unreadable cue"] and "time" not in kinds:
         logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
 
 
 def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
     """The edits that translate the lines between two that are no text."""
-    groups, sound = list[list[tuple[int, int]]](), None
+    groups = list[list[tuple[int, int]]]()
+    sound = None
     for start, end in lines:
         if dash := _DASH.match(text, start, end):
             start = dash.end()
@@ -125,6 +127,12 @@ def _write(breaks: list[str], translation: Marked) -> str:
 def _wrap(text: str, num_lines: int) -> list[str]:
     """The lines of a text, of about the same length, at most so many; it is divided at spaces."""
     wrap = partial(textwrap.wrap, text, expand_tabs=False, break_long_words=False, break_on_hyphens=False)
-    least = max(1, len(text) // num_lines)
-    most = least + max(map(len, text.split(" ")))  # enough: no line is shorter by more than a word
-    return wrap(bisect_left(range(most), True, least, key=lambda width: len(wrap(width)) <= num_lines))
+    min_width = max(1, len(text) // num_lines)
+    max_width = min_width + max(map(len, text.split(" ")))  # enough: no line is shorter by more than a word
+    while min_width < max_width:  # a binary search for the smallest width with few enough lines
+        width = (min_width + max_width) // 2
+        if len(wrap(width)) <= num_lines:
+            max_width = width
+        else:
+            min_width = width + 1
+    return wrap(min_width)
