@@ -18,10 +18,13 @@ from mtx.data.readers import FILE_ENDING
 pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parent.parent.parent
-DIARIES = ("decisions.md", "results-log.md")  # what was run then, with the names of then
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in DIARIES),
+    *sorted(
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.name != "results-log.md" and path.parent.name != "archive"  # run then, with the names of then
+    ),
 ]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELL = ("", "bash", "sh", "shell", "console")
