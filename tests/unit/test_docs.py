@@ -94,6 +94,18 @@ def test_the_site_has_no_archive() -> None:
     assert "\nexclude_docs: |\n  archive/\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
+def test_every_page_that_code_names_exists() -> None:
+    files = [path for name in ("configs", "mtx", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()]
+    named = {
+        (path.name, name)
+        for path in files
+        if path.suffix in (".py", ".yaml", ".jinja", ".sh")
+        for name in re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
 def test_the_settings_reference_has_every_key_with_its_default() -> None:
     rows = dict(re.findall(r"^\| <a id=\"([\w.]+)\"></a>(.*)$", references.settings_reference(), re.MULTILINE))
     assert sorted(rows) == sorted([*schema.key_names(), *schema.fields(schema.TrainText, "data.train.")])
