@@ -227,7 +227,7 @@ def main() -> None:
         app(prog_name="mtx")
     # How long torch's idle CPU threads spin before they sleep, read when torch is loaded. With the default (300,000) a
     # training step takes twice as long whenever another program uses a core; on a quiet machine 2000 costs about 5%
-    # (docs/decisions.md).
+    # (docs/archive/decisions-2026.md, 2026-11-21).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large tensors in huge pages, which saves 2% of a step
     streams.set_up()

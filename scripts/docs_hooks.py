@@ -1,4 +1,4 @@
-"""What mkdocs does with the links of a page that leave docs/.
+"""What mkdocs does with the links of a page that leave docs/, or lead to docs/archive.
 
 They are relative, so that they work on GitHub and in a checkout. On the site they lead to the repository, whose address
 is `Repository` in [project.urls] of pyproject.toml. As long as there is none, the name of the file appears on hovering.
@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+ARCHIVE = DOCS / "archive"  # not on the site (`exclude_docs` in mkdocs.yml)
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]\[]+)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 
@@ -26,7 +27,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Change the links that leave docs/."""
+    """Change the links that lead away from the site."""
     return relinked(markdown, DOCS / page.file.src_uri, project_urls().get("Repository"))
 
 
@@ -43,7 +44,8 @@ def relinked(markdown: str, page: Path, repository: str | None) -> str:
     def change(match: re.Match[str]) -> str:
         text, name, anchor = match[1], match[2], match[3] or ""
         path = Path(os.path.normpath(page.parent / name))
-        if re.match(r"[a-z]+:", name) or path.is_relative_to(DOCS) or not path.exists():
+        is_page = path.is_relative_to(DOCS) and not path.is_relative_to(ARCHIVE)
+        if re.match(r"[a-z]+:", name) or is_page or not path.exists():
             return match[0]  # an address, a page, or a mistake that mkdocs finds
         place = path.relative_to(ROOT).as_posix()
         if not repository:

@@ -35,9 +35,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DIARIES = ("decisions.md", "results-log.md")
 PAGES = ["README.md", *sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md") if path.name not in DIARIES
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "docs").rglob("*.md")
+    if path.name != "results-log.md" and path.parent.name != "archive"  # printed then, not now
 )]  # fmt: skip
 COMMANDS, OUTPUT = ("", "bash", "sh"), ("text", "console", "json")
 PROGRAMS = ("mtx ", "echo ", "cat ")  # the commands of a page that run; others install or download

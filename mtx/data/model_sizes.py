@@ -1,7 +1,7 @@
 """Chooses model sizes and regularisation by the amount of training text, for recipes with `sizes: corpus`.
 
-A table has the values for each amount of text, a row; docs/decisions.md has the measurements. When training starts,
-`mtx.training.plan` may choose a smaller row that fits the time; from then on a run keeps its values. No torch.
+A table has the values for each amount of text, a row; docs/explanation/sizes.md names what was measured. When training
+starts, `mtx.training.plan` may choose a smaller row that fits the time; from then on a run keeps its values. No torch.
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 

@@ -53,7 +53,7 @@ Rule = Literal["target", "both"]  # which languages a frame names: see `Tokenize
 _WRONG_SIZE = re.compile(
     r"Vocabulary size (?:too high .* a value <= (\d+)|is smaller than required_chars\. \d+ vs (\d+))"
 )
-# Vocabulary sizes for `vocab_size: auto`, each with its maximum number of pairs (measurements: docs/decisions.md).
+# Vocabulary sizes for `vocab_size: auto`, each with its maximum number of pairs (docs/explanation/sizes.md).
 _AUTO_SIZES = {4_000: 17_000, 8_000: 400_000, 16_000: 2_236_000, 32_000: math.inf}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name

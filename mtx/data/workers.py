@@ -5,7 +5,7 @@ for blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
 not survive a fork, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
 signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it
-can wait forever after a worker was killed; docs/decisions.md has the measurements.
+can wait forever after a worker was killed; docs/archive/decisions-2026.md (2026-11-21) has the measurements.
 """
 
 import contextlib

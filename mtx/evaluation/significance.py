@@ -6,7 +6,8 @@ group of the first system is the baseline. sacreBLEU's default seed makes the re
 With several seeds a score varies because another seed gives another model, and because another test set has other
 sentences. `difference_p_value` accounts for both: runs are nested in their settings, and all translate the same
 sentences. This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of
-freedom of Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
+freedom of Hillis (2007). docs/archive/decisions-2026.md (2026-11-22) compares its rate of false alarms with other
+tests.
 """
 
 import math

@@ -28,8 +28,8 @@ class PackedLinear:
     """An inference linear layer, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
 
     With few rows, reading the weights takes most of the time, and packing halves it; with many rows it saves a tenth to
-    a quarter (docs/decisions.md). torch's own compiler uses the same operations. If this torch or this machine lacks
-    them, the layer uses plain matrix products.
+    a quarter (docs/archive/decisions-2026.md, 2026-11-21). torch's own compiler uses the same operations. If this torch
+    or this machine lacks them, the layer uses plain matrix products.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype):

@@ -22,7 +22,8 @@ from mtx.config.schema import ModelConfig
 from mtx.model.attention import BlockLayout, Kernel, Layout, TileLayout, attention_weights, make_layout
 from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
-RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as many tokens (docs/decisions.md)
+# With it, early training with post-norm needs half as many tokens (docs/archive/decisions-2026.md, 2026-11-21).
+RESIDUAL_GAIN = 0.25
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 

@@ -38,7 +38,7 @@ Record = TypeVar("Record")
 START_AGAIN = "use another run_dir=DIR to start again"
 _MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
 _MOST_COPIED_BYTES = 1 << 30  # of host memory; writing as much takes a second or two
-_RECENT = 0.75  # of the steps; docs/decisions.md has the figures
+_RECENT = 0.75  # of the steps; docs/archive/decisions-2026.md (2026-11-22) has the figures
 
 
 @dataclass(frozen=True)

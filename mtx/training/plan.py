@@ -33,8 +33,9 @@ _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of 
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
-_FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
-_RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it (docs/decisions.md)
+# docs/archive/decisions-2026.md (2026-11-27) has the measurements of these two.
+_FEW_UPDATES = 500  # with fewer, the tokens of a step are halved
+_RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 

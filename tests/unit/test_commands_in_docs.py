@@ -1,5 +1,6 @@
 """Every command in README, the pages of docs/ and the help is one that mtx has, with settings that it takes."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -18,10 +19,13 @@ from mtx.data.readers import FILE_ENDING
 pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parent.parent.parent
-DIARIES = ("decisions.md", "results-log.md")  # what was run then, with the names of then
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in DIARIES),
+    *sorted(
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.name != "results-log.md" and path.parent.name != "archive"  # run then, with the names of then
+    ),
 ]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELL = ("", "bash", "sh", "shell", "console")
@@ -89,3 +93,28 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
     paths = re.findall(r"`((?:mtx|tests|scripts|configs|docs)/[\w./-]+)`", text)
     assert paths or name == "README.md"
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_function_that_the_architecture_names_is_in_its_file() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.split("## Where is ...?")[1].split("\n## ")[0]
+    places = re.findall(r"`(mtx/[\w/]+\.py)`((?:,? `[\w.]+`)+)", section)
+    assert len(places) >= section.count("\n| ") - 1  # without the head of the table
+    missing = [
+        f"{path}: {name}"
+        for path, names in places
+        for name in re.findall(r"`([\w.]+)`", names)
+        if name not in _definitions(ROOT / path)
+    ]
+    assert missing == []
+
+
+def _definitions(path: Path) -> set[str]:
+    """The functions, classes and methods of a module."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = {node.name for node in module.body if isinstance(node, kinds)}
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{method.name}" for method in node.body if isinstance(method, kinds)}
+    return names

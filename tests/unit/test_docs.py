@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = (".github", "configs", "deploy", "docs", "mtx", "scripts", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))])
-OUTSIDE_NAVIGATION = {"decisions.md", "results-log.md"}
+ARCHIVE = DOCS / "archive"  # not on the site
 
 
 def _load(name: str) -> Any:
@@ -74,20 +74,36 @@ def test_links_and_anchors_are_right(path: Path) -> None:
 def test_the_navigation_has_every_page_once() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", text, re.MULTILINE)
-    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    assert sorted(listed) == sorted(pages - OUTSIDE_NAVIGATION)
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path.parent != ARCHIVE]
+    assert sorted([*listed, "results-log.md"]) == sorted(pages)
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     assert [page for page in listed if page != "index.md" and f"]({page})" not in index] == []
 
 
-def test_no_page_of_the_navigation_links_a_diary() -> None:
-    found = {path.name for path in PAGES if re.search(r"\]\([^)]*results-log\.md", path.read_text(encoding="utf-8"))}
-    assert found <= OUTSIDE_NAVIGATION
+def test_no_page_of_the_navigation_links_the_diary() -> None:
+    linking = [path for path in PAGES if re.search(r"\]\([^)]*results-log\.md", path.read_text(encoding="utf-8"))]
+    assert [path for path in linking if path.parent != ARCHIVE and path.name != "results-log.md"] == []
 
 
-def test_a_search_of_the_site_does_not_find_the_diaries() -> None:
-    for name in OUTSIDE_NAVIGATION:
-        assert (DOCS / name).read_text(encoding="utf-8").startswith("---\nsearch:\n  exclude: true\n---\n")
+def test_a_search_of_the_site_does_not_find_the_diary() -> None:
+    text = (DOCS / "results-log.md").read_text(encoding="utf-8")
+    assert text.startswith("---\nsearch:\n  exclude: true\n---\n")
+
+
+def test_the_site_has_no_archive() -> None:
+    assert "\nexclude_docs: |\n  archive/\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_every_page_that_code_names_exists() -> None:
+    files = [path for name in ("configs", "mtx", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()]
+    named = {
+        (path.name, name)
+        for path in files
+        if path.suffix in (".py", ".yaml", ".jinja", ".sh")
+        for name in re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
 def test_the_settings_reference_has_every_key_with_its_default() -> None:
@@ -141,15 +157,18 @@ def test_code_in_a_table_does_not_end_its_cell() -> None:
 
 
 def test_links_that_leave_the_pages_lead_to_the_repository_or_name_the_file() -> None:
-    page = "[a](../../mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n[e](../../configs)\n"
+    page = (
+        "[a](../../mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n"
+        "[e](../../configs) [f](../archive/decisions-2026.md)\n"
+    )
     place, address = DOCS / "reference" / "page.md", "https://example.org/mtx"
     assert hooks.relinked(page, place, address) == (
         f"[a]({address}/blob/main/mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n"
-        f"[e]({address}/tree/main/configs)\n"
+        f"[e]({address}/tree/main/configs) [f]({address}/blob/main/docs/archive/decisions-2026.md)\n"
     )
     assert hooks.relinked(page, place, None) == (
         '<abbr title="mtx/cli.py">a</abbr> [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n'
-        '<abbr title="configs">e</abbr>\n'
+        '<abbr title="configs">e</abbr> <abbr title="docs/archive/decisions-2026.md">f</abbr>\n'
     )
 
 
@@ -224,10 +243,9 @@ def test_the_scores_of_the_page_about_time_are_in_the_results() -> None:
 
 
 def test_the_figures_of_user_pages_are_those_of_the_evidence() -> None:
-    """A score or a factor of speed, rounded as the page has it, is in results, benchmarks or decisions."""
-    evidence = "".join(
-        (DOCS / name).read_text(encoding="utf-8") for name in ("results.md", "benchmarks.md", "decisions.md")
-    )
+    """A score or a factor of speed, rounded as the page has it, is in results, benchmarks or the archive."""
+    names = ("results.md", "benchmarks.md", "archive/decisions-2026.md")
+    evidence = "".join((DOCS / name).read_text(encoding="utf-8") for name in names)
     known = [float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", evidence)]
     pages = [
         page for page in PAGES if page.name == "README.md" or page.parent.name in ("howto", "tutorials", "explanation")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-_NOTES = ("decisions.md", "results-log.md")  # dated entries stay as they were written
+_NOTES = ("decisions-2026.md", "results-log.md")  # dated entries stay as they were written
 
 
 def _files(*patterns: str) -> list[str]:
