@@ -26,7 +26,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/size.py
+	$(BIN)/python -m scripts.checks.size
 
 test: setup # what each change must pass: 5 minutes on two cores, in as many processes as there are cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --durations 20 -m "not extended and not slow and not net and not wheel"
@@ -50,16 +50,16 @@ first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k 
 	$(BIN)/python scripts/first_light/first_light.py
 
 release: setup # builds and checks a release in dist/; uploads nothing
-	$(BIN)/python scripts/release.py
+	$(BIN)/python -m scripts.package.release
 
 docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-references: setup # the tables of docs/reference that are generated: settings, commands, recipes
-	$(BIN)/python scripts/docs_references.py
+	$(BIN)/python -m scripts.docs.references
 
 docs-output: setup # prints again what the pages show as printed: 10 minutes; DATA=DIR has Multi30k, whose blocks take longer
-	OMP_NUM_THREADS=1 $(BIN)/python scripts/docs_output.py $(if $(DATA),--data "$(DATA)")
+	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.docs.output $(if $(DATA),--data "$(DATA)")
 
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -1,8 +1,8 @@
 """Writes a model as a package of Argos Translate: a zip file that Argos installs offline.
 
 The package contains the model for CTranslate2, the SentencePiece model of the tokenizer, and a sentence splitter
-(`scripts/sentence_model.py`). Argos Translate searches with its own beam and length penalty, so a few translations
-differ from mtx's.
+(`scripts/package/sentence_model.py`). Argos Translate searches with its own beam and length penalty, so a few
+translations differ from mtx's.
 """
 
 import json

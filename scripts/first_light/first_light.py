@@ -259,7 +259,7 @@ def main() -> int:
     budget_ends, cores = time.monotonic() + budget_s, os.cpu_count() or 1
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="first-light-work-") as scratch, (out / "log.txt").open("a") as log:
-        work, paths = Path(scratch), [ROOT, HERE.parent, HERE]
+        work, paths = Path(scratch), [ROOT, HERE]
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // 4)))  # since many processes compile at once
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, cores // 3)))
         os.environ |= {

@@ -6,9 +6,6 @@ import time
 from types import SimpleNamespace
 
 import torch
-from bench_baselines import MarianBaseline
-from bench_translate_worker import limit_to_source_length
-from bench_worker import drawn_data, synchronize
 from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
@@ -17,6 +14,9 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
+from scripts.benchmarks.baselines import MarianBaseline
+from scripts.benchmarks.train_worker import drawn_data, synchronize
+from scripts.benchmarks.translate_worker import limit_to_source_length
 
 NUM_SINGLE = 5  # calls with one sentence
 PEER_BATCH = 256  # sentences
@@ -63,7 +63,7 @@ def forbid_end(model) -> None:
 
 def ours(model, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
-    tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None)
+    tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None, num_forced=0)
     engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SearchOptions(beam_size, 0.6)
     times = []
     for _ in range(2):

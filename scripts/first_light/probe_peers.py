@@ -2,7 +2,7 @@
 
 Compiled, each has one batch of the middle length and one fixed shape, which is more than its users get. Eager, it has
 batches from the shortest to the longest. Each is measured as soon as it is ready, and again in the turn of this
-process, alone on the device. `bench_baselines.py` has the models.
+process, alone on the device. `baselines.py` has the models.
 """
 
 import argparse
@@ -11,12 +11,20 @@ import sys
 import time
 
 import torch
-from bench_baselines import bucketed, padded_batch
-from bench_worker import System, Work, drawn_data, flops_per_tgt_token, measure, plain_update, warm_up
 from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.model.device import fast_precision, find_device, use_device
+from scripts.benchmarks.baselines import bucketed, padded_batch
+from scripts.benchmarks.train_worker import (
+    System,
+    Work,
+    drawn_data,
+    flops_per_tgt_token,
+    measure,
+    plain_update,
+    warm_up,
+)
 
 NUM_EAGER = 8  # batches
 SHARE = 0.17  # of the memory of a GPU with less than 100 GB, where the other peer and the steps of mtx are too

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_attention import lengths_of
-from bench_worker import synchronize
 from torch import Tensor
 from turns import errors_reported, report, wait_for_turn
 
@@ -27,13 +26,17 @@ from mtx.model.device import find_device, use_device
 from mtx.model.parameters import parameters
 from mtx.training import loss
 from mtx.training.strategy import new_optimizer
+from scripts.benchmarks.train_worker import synchronize
 
 COPIED = 1 << 28  # numbers in fp32, 1 GB
 NUM_SETS = 3  # operands of a product, used in turn, so that they do not stay in the cache
 LOGITS_ROWS = 3584  # positions whose logits are computed at once
 LOSS_ROWS = (448, 896, 1792, LOGITS_ROWS, 3622, 7168)  # 3,622 is what 2^28 bytes of logits hold, and no round number
 TILES = ((64, 64), (64, 32), (32, 32))  # rows of a block, and how many of the other side it takes at a time
-SEARCH_ROWS, BEAMS = 4096, 4
+SEARCH_ROWS = 4096
+BEAMS = 4
+MAX_TOKENS = 256  # of a sentence
+MEAN_TOKENS = 27.0
 
 
 class Products:
@@ -104,7 +107,7 @@ class Products:
         constants = block_kernels._constants
         block_kernels._constants = lambda size: {**constants(size), "ROWS": rows, "COLUMNS": columns}
         try:
-            offsets = torch.tensor([0, *lengths_of(self.tokens, 27)], device=self.device).cumsum(0).int()
+            offsets = torch.tensor([0, *draw_lengths(self.tokens)], device=self.device).cumsum(0).int()
             layout = BlockLayout.of(offsets, offsets, self.tokens, self.tokens, True)
             joint = self.random(self.tokens, 3, heads, size).requires_grad_()
             gradient = self.random(self.tokens, heads, size)
@@ -197,6 +200,16 @@ class Products:
 
     def _rate(self, ms: float, rows: int, inner: int, columns: int) -> dict[str, Any]:
         return {"ms": round(ms, 4), "tflops": round(2 * rows * inner * columns / ms / 1e9, 1)}
+
+
+def draw_lengths(num_tokens: int) -> list[int]:
+    """Draws sentence lengths from a log-normal distribution until they fill `num_tokens` positions."""
+    rng = np.random.default_rng(1)
+    lengths: list[int] = []
+    while (num_left := num_tokens - sum(lengths)) > 0:
+        length = round(rng.lognormal(np.log(MEAN_TOKENS) - 0.18, 0.6))
+        lengths.append(min(num_left, MAX_TOKENS, max(1, length)))
+    return lengths
 
 
 def main(arguments: list[str]) -> None:

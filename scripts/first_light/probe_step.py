@@ -15,7 +15,14 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from bench_worker import (
+from flex_layout import FlexLayout
+from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
+
+from mtx.config import settings
+from mtx.model import transformer
+from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
+from mtx.training.micro_batch import RuntimeChoices
+from scripts.benchmarks.train_worker import (
     MEASURED_RATE,
     System,
     drawn_data,
@@ -25,13 +32,6 @@ from bench_worker import (
     synchronize,
     warm_up,
 )
-from flex_layout import FlexLayout
-from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
-
-from mtx.config import settings
-from mtx.model import transformer
-from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
-from mtx.training.micro_batch import RuntimeChoices
 
 NUM_PROFILED = 4  # steps
 NUM_KERNELS = 25  # the longest ones are listed

@@ -38,7 +38,7 @@ def report(probe: str, **values: Any) -> None:
 
 
 def rates(row: dict[str, Any], flops: float, peak: float | None) -> dict[str, Any]:
-    """Returns the columns of a training speed, from what `bench_worker.measure` returned.
+    """Returns the columns of a training speed, from what `train_worker.measure` returned.
 
     Args:
         flops: floating-point operations for each target token.

@@ -1,11 +1,10 @@
-"""`scripts/bench_train.py` at toy size: every row has its figures or its reason, and the peers are the same model."""
+"""`scripts/benchmarks/train.py` at toy size: each row has figures or a reason, and the peers are the same model."""
 
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ import pytest
 import torch
 
 from mtx.training.loss import smoothed_loss
+from scripts.benchmarks import baselines, machine, train, train_worker
 from tests.integration.commands import write_sides
 from tests.models import batch_of, random_ids, side, tiny_model
 from tests.rig import PATIENCE_S
 
 pytestmark = pytest.mark.extended
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_train.py"
+COMMAND = [sys.executable, "-m", "scripts.benchmarks.train"]
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 
 
@@ -32,16 +32,11 @@ def check_row(row: dict[str, Any]) -> None:
     assert row["first_step_s"] > 0
 
 
-@pytest.fixture
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-
-
 @pytest.mark.slow
 def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
     write_sides(tmp_path, "train", range(1000, 1200))
     systems, report = ["mtx", "nn-transformer", "marian-fp32"], tmp_path / "report.json"
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "256", "--threads"]
+    command = [*COMMAND, "--device", "cpu", "--preset", "tiny", "--batch-tokens", "256", "--threads"]
     command += ["1", "--seconds", "0.5", "--data-dir", str(tmp_path), "--json", str(report)]
     result = subprocess.run(
         [*command, "--systems", ",".join(systems)], capture_output=True, text=True, check=False, timeout=PATIENCE_S
@@ -64,7 +59,7 @@ def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_random_ids_are_measured_and_a_system_that_cannot_run_fails(tmp_path: Path) -> None:
     """Once the script failed for every system without --data-dir, and its exit code was 0."""
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "512", "--threads"]
+    command = [*COMMAND, "--device", "cpu", "--preset", "tiny", "--batch-tokens", "512", "--threads"]
     command += ["1", "--seconds", "0.2", "--systems", "mtx"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 0 and "TFLOP/s" in result.stdout, result.stderr
@@ -73,18 +68,16 @@ def test_random_ids_are_measured_and_a_system_that_cannot_run_fails(tmp_path: Pa
     assert result.returncode == 1 and "error: mtx was not measured: " in result.stderr
 
 
-def test_what_measured_nothing_ends_with_an_error(scripts: None) -> None:
-    from bench_machine import require_figures
-
+def test_what_measured_nothing_ends_with_an_error() -> None:
     fine, failed = {"system": "mtx", "tgt_tokens_per_s": 1.0}, {"system": "marian-fp32", "reason": "is missing"}
-    require_figures([fine, failed])
+    machine.require_figures([fine, failed])
     for rows, text in (
         ([failed], "error: marian-fp32 was not measured: is missing"),
         ([{"system": "mtx", "reason": "no memory"}, fine], "error: mtx was not measured: no memory"),
         ([], "error: "),
     ):
         with pytest.raises(SystemExit, match=text):
-            require_figures(rows)
+            machine.require_figures(rows)
 
 
 @pytest.mark.parametrize(
@@ -96,42 +89,32 @@ def test_what_measured_nothing_ends_with_an_error(scripts: None) -> None:
         (-9, "a warning\n", "killed by signal 9"),
     ],
 )  # fmt: skip
-def test_the_reason_is_one_line(scripts: None, code: int, stderr: str, reason: str) -> None:
-    import bench_machine
-
-    assert bench_machine._failure(code, stderr) == reason
+def test_the_reason_is_one_line(code: int, stderr: str, reason: str) -> None:
+    assert machine._failure(code, stderr) == reason
 
 
-def test_a_process_that_hangs_is_killed_and_has_a_reason(scripts: None) -> None:
-    from bench_machine import run_limited
-
+def test_a_process_that_hangs_is_killed_and_has_a_reason() -> None:
     code = "import subprocess; subprocess.run(['sleep', '600'])"  # and a child of it that holds its output open
-    assert run_limited([sys.executable, "-c", code], 0.5) == ("", "killed at its limit of 0.5 s")
-    assert run_limited([sys.executable, "-c", "print(7)"], 60.0) == ("7\n", None)
+    assert machine.run_limited([sys.executable, "-c", code], 0.5) == ("", "killed at its limit of 0.5 s")
+    assert machine.run_limited([sys.executable, "-c", "print(7)"], 60.0) == ("7\n", None)
 
 
 @pytest.mark.parametrize(("precision", "is_fast"), [("auto", False), ("auto", True), ("fp32", True), ("bf16", False)])
-def test_products_have_the_precision_of_the_run(
-    scripts: None, monkeypatch: pytest.MonkeyPatch, precision: str, is_fast: bool
-) -> None:
+def test_products_have_the_precision_of_the_run(monkeypatch: pytest.MonkeyPatch, precision: str, is_fast: bool) -> None:
     """On a processor without bf16 the script once took nine minutes for its products, before the first row."""
-    import bench_worker
-
     used = list[torch.dtype]()
-    monkeypatch.setattr(bench_worker, "fast_precision", lambda device: "bf16" if is_fast else "fp32")
+    monkeypatch.setattr(train_worker, "fast_precision", lambda device: "bf16" if is_fast else "fp32")
     monkeypatch.setattr(
-        bench_worker.torch, "randn", lambda *size, dtype, **_: used.append(dtype) or torch.zeros(2, 2, dtype=dtype)
+        train_worker.torch, "randn", lambda *size, dtype, **_: used.append(dtype) or torch.zeros(2, 2, dtype=dtype)
     )
-    about = bench_worker.describe_machine(torch.device("cpu"), precision)
+    about = train_worker.describe_machine(torch.device("cpu"), precision)
     expected = precision if precision != "auto" else "bf16" if is_fast else "fp32"
     assert about["precision"] == expected
     assert set(used) == {torch.bfloat16 if expected == "bf16" else torch.float32}
 
 
-def test_a_run_that_is_cut_keeps_its_rows(scripts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import bench_train
-
-    machine = {"device": "cpu", "name": "a CPU", "precision": "fp32", "product_flops_per_s": 1e11}
+def test_a_run_that_is_cut_keeps_its_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    about = {"device": "cpu", "name": "a CPU", "precision": "fp32", "product_flops_per_s": 1e11}
     row = {"tgt_tokens_per_s": 10.0, "model_flops_per_tgt_token": 1e9, "slowest_window": 9.0, "fastest_window": 11.0,
            "peak_memory_bytes": 1e9, "first_step_s": 1.0, "data_wait_share": 0.0,
            "real_position_share": 1.0}  # fmt: skip
@@ -141,26 +124,19 @@ def test_a_run_that_is_cut_keeps_its_rows(scripts: None, monkeypatch: pytest.Mon
         ran.append(job.system)
         if job.system in cut:
             raise KeyboardInterrupt
-        return machine if job.system == "machine" else row
+        return about if job.system == "machine" else row
 
     report = tmp_path / "report.json"
-    monkeypatch.setattr(bench_train, "_run", run)
-    monkeypatch.setattr(sys, "argv", ["bench_train.py", "--json", str(report)])
+    monkeypatch.setattr(train, "_run", run)
+    monkeypatch.setattr(sys, "argv", ["train", "--json", str(report)])
     with pytest.raises(KeyboardInterrupt):
-        bench_train.main()
+        train.main()
     found = json.loads(report.read_text(encoding="utf-8"))["rows"]
     assert [each["system"] for each in found] == ran[1:-1] and found[0]["model_flop_utilisation"] == 0.1
     cut.clear()
     ran.clear()
-    bench_train.main()
+    train.main()
     assert ran == ["machine", "mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32"], "none in bf16"
-
-
-@pytest.fixture
-def baselines(scripts: None) -> ModuleType:
-    import bench_baselines
-
-    return bench_baselines
 
 
 class Store:
@@ -172,7 +148,7 @@ class Store:
 
 @needs_transformers
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_marian_has_the_loss_and_the_gradient_of_mtx(baselines: ModuleType, attention: str) -> None:
+def test_marian_has_the_loss_and_the_gradient_of_mtx(attention: str) -> None:
     ours = tiny_model(num_ids=13, dtype=torch.float32)
     src, tgt = random_ids([5, 9, 2, 1, 7], 13, seed=5), random_ids([6, 3, 8, 4, 1], 13, seed=6)
     theirs = baselines.MarianBaseline(ours, 64, attention).eval()
@@ -188,7 +164,7 @@ def test_marian_has_the_loss_and_the_gradient_of_mtx(baselines: ModuleType, atte
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
 
 
-def test_batches_hold_every_pair_once_and_stay_within_the_budget(baselines: ModuleType) -> None:
+def test_batches_hold_every_pair_once_and_stay_within_the_budget() -> None:
     rng = np.random.default_rng(3)
     src, tgt = (random_ids(rng.integers(1, 30, 200).tolist(), 13, seed) for seed in (1, 2))
     store = Store(src, tgt, 13)

@@ -1,20 +1,19 @@
-"""`scripts/bench_translate.py` at toy size: every row has its figures or its reason; nothing is said about speed."""
+"""`scripts/benchmarks/translate.py` at toy size: each row has figures or a reason; speed is not tested."""
 
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from scripts.benchmarks import translate, translate_worker
 from tests.integration.commands import ENVIRONMENT, pairs, tree
 
 pytestmark = pytest.mark.extended
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_translate.py"
 FIGURES = (
     "sentences_per_s", "target_tokens_per_s", "latency_ms", "latency_p95_ms", "latency_25_tokens_ms", "load_s",
     "memory_mb",
@@ -23,16 +22,9 @@ NEEDS = {"transformers": ["transformers"], "ctranslate2": ["ctranslate2-fp32", "
 
 
 def bench(*arguments: Any) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--threads", "1", *map(str, arguments)]
+    command = [sys.executable, "-m", "scripts.benchmarks.translate", "--device", "cpu", "--threads", "1"]
+    command += map(str, arguments)
     return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=600)
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import bench_translate
-
-    return bench_translate
 
 
 @pytest.mark.slow
@@ -85,28 +77,26 @@ def test_a_model_without_text_is_refused_in_one_line(trained: Path) -> None:
     assert result.stderr.startswith("error: ") and "--src FILE" in result.stderr
 
 
-def test_later_rounds_try_what_was_near_the_best(script: ModuleType) -> None:
-    fast, near, slow = (script.Setting(1, 1, size) for size in (1, 2, 3))
+def test_later_rounds_try_what_was_near_the_best() -> None:
+    fast, near, slow = (translate.Setting(1, 1, size) for size in (1, 2, 3))
     figures = {
         fast: {"seconds": 1.0, "latency_ms": 9.0},
         near: {"seconds": 1.2, "latency_ms": 3.0},
         slow: {"seconds": 2.0},
     }
-    runs = [script.Run("transformers", "greedy", setting, found) for setting, found in figures.items()]
-    job = script.Job("transformers", "cpu", "", "", "", 0.6, False, script.Setting(1, 2))
-    first, second = script._jobs(job, ["greedy"], runs)
+    runs = [translate.Run("transformers", "greedy", setting, found) for setting, found in figures.items()]
+    job = translate.Job("transformers", "cpu", "", "", "", 0.6, False, translate.Setting(1, 2))
+    first, second = translate._jobs(job, ["greedy"], runs)
     assert (first.setting, first.throughput, first.latency) == (fast, ("greedy",), ())
     assert (second.setting, second.throughput, second.latency) == (near, ("greedy",), ("greedy",))
-    every = script._jobs(job, ["greedy", "beam4"], [])
+    every = translate._jobs(job, ["greedy", "beam4"], [])
     assert [asked.setting for asked in every] == [
-        script.Setting(1, n, b) for n, b in ((2, 64), (2, 256), (2, 1024), (1, 64))
+        translate.Setting(1, n, b) for n, b in ((2, 64), (2, 256), (2, 1024), (1, 64))
     ]
     assert [bool(asked.throughput) for asked in every] == [True, True, True, False]
 
 
-def test_batches_hold_every_row_once_and_stay_within_their_size(script: ModuleType) -> None:
-    from bench_translate_worker import batches
-
+def test_batches_hold_every_row_once_and_stay_within_their_size() -> None:
     lengths = [3, 9, 1, 9, 4, 12, 2]
-    assert list(batches(lengths, 3, "examples")) == [[5, 1, 3], [4, 0, 6], [2]]
-    assert list(batches(lengths, 18, "tokens")) == [[5], [1, 3], [4, 0, 6, 2]]
+    assert list(translate_worker.batches(lengths, 3, "examples")) == [[5, 1, 3], [4, 0, 6], [2]]
+    assert list(translate_worker.batches(lengths, 18, "tokens")) == [[5], [1, 3], [4, 0, 6, 2]]

@@ -1,11 +1,10 @@
-"""`scripts/compare_architectures.py`: equal parameters, and at toy size equal time and a table of all figures."""
+"""`scripts/studies/compare_architectures.py`: equal parameters, and at toy size equal time and a full table."""
 
 import csv
 import math
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -16,24 +15,17 @@ from tests.integration.commands import ENVIRONMENT, TINY, events
 
 pytestmark = pytest.mark.extended
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_architectures.py"
 NAMES = ["transformer", "rnn", "decoder"]
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import compare_architectures
-
-    return compare_architectures
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
 @pytest.mark.parametrize("recipe", ["multi30k-en-de", "multi30k-de-en", "demo", "wmt14-en-de-base"])
-def test_an_architecture_has_as_many_parameters_as_the_transformer(recipe: str, name: str, script: ModuleType) -> None:
+def test_an_architecture_has_as_many_parameters_as_the_transformer(recipe: str, name: str) -> None:
     """Within half a layer of the decoder alone, and a row and a column of the recurrent model."""
+    from scripts.studies import compare_architectures  # imports matplotlib
+
     transformer = resolve(recipe, []).config.model
-    config = resolve(recipe, script.settings_of(name, transformer, 8000)).config.model
+    config = resolve(recipe, compare_architectures.settings_of(name, transformer, 8000)).config.model
     with torch.device("meta"):
         size, target = (sum(p.numel() for p in new_model(each, 8000).parameters()) for each in (config, transformer))
     assert config.architecture == name
@@ -46,7 +38,8 @@ def compare(directory: Path, corpus: Path, *options: str) -> list[dict[str, str]
     sizes = ["model.d_model=64", "model.d_ff=128", "model.num_encoder_layers=2", "model.num_decoder_layers=2"]
     tiny = [setting for setting in TINY if "max_steps" not in setting]
     settings = [f"data.train={corpus}", *tiny, *sizes, "training.validate_every=4"]
-    command = [sys.executable, str(SCRIPT), "own-text", *settings, "--dir", str(directory), "--jobs", "2", *options]
+    command = [sys.executable, "-m", "scripts.studies.compare_architectures", "own-text", *settings]
+    command += ["--dir", str(directory), "--jobs", "2", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=600)
     assert done.returncode == 0, done.stderr
     with (directory / "table.csv").open(encoding="utf-8") as file:

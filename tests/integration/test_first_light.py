@@ -24,8 +24,8 @@ from tests.rig import PATIENCE_S
 
 pytestmark = pytest.mark.extended
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-FOLDER = SCRIPTS / "first_light"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "scripts" / "first_light"
 TINY = ["--device", "cpu", "--preset", "tiny", "--ids", "500"]
 PROBES = {
     "machine": ["cpu"],
@@ -43,8 +43,7 @@ IN_THE_IMAGE = {
 
 @pytest.fixture
 def first_light(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in (SCRIPTS, FOLDER):
-        monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module("first_light")
 
 
@@ -115,7 +114,7 @@ def test_each_dependency_is_brought_or_there_or_not_imported(first_light: Module
     names = {requirement.name for requirement in brought}
     required = {requirement.name for requirement in probe_machine.required()}
     assert required == names | IN_THE_IMAGE, "mend wheels.txt, IN_THE_IMAGE or NOT_IMPORTED"
-    with (SCRIPTS.parent / "pyproject.toml").open("rb") as file:
+    with (ROOT / "pyproject.toml").open("rb") as file:
         stated = {Requirement(each).name for each in tomllib.load(file)["project"]["dependencies"]}
     assert stated >= probe_machine.NOT_IMPORTED
     assert probe_machine.missing() == []

@@ -7,6 +7,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from scripts.docs import notebook as program
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "class.ipynb"
 MAX_BYTES = 250_000
@@ -17,25 +19,17 @@ def notebook() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-@pytest.fixture
-def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import run_notebook
-
-    return run_notebook
-
-
 @pytest.mark.seconds
-def test_all_cells_run(notebook: Any, run_notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cells_run(notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = tmp_path / "commands"
     commands.mkdir()
     (commands / "mtx").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mtx "$@"\n', encoding="utf-8")
     (commands / "mtx").chmod(0o755)
-    monkeypatch.setattr(run_notebook, "COMMANDS", commands)
+    monkeypatch.setattr(program, "COMMANDS", commands)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     [setting] = [cell for cell in notebook.cells if cell.source.startswith("steps = 400")]
     setting.source = "steps = 20"
-    run_notebook.execute(notebook, tmp_path)
+    program.execute(notebook, tmp_path)
     printed = {
         cell.source: "".join(output.get("text", "") for output in cell.outputs)
         for cell in notebook.cells
@@ -52,8 +46,8 @@ def test_all_cells_run(notebook: Any, run_notebook: Any, tmp_path: Path, monkeyp
     assert len(pages) == 2 and all("Content-Security-Policy" in page for page in pages)
 
 
-def test_the_stored_outputs_are_of_the_cells(notebook: Any, run_notebook: Any) -> None:
-    assert notebook.metadata["executed_sources"] == run_notebook.digest_of(notebook), "python scripts/run_notebook.py"
+def test_the_stored_outputs_are_of_the_cells(notebook: Any) -> None:
+    assert notebook.metadata["executed_sources"] == program.digest_of(notebook), "python -m scripts.docs.notebook"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]

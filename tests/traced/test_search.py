@@ -17,7 +17,7 @@ pytestmark = pytest.mark.extended
 
 require_cuda_build()
 
-from scripts.traced_step import NUM_IDS, RefusedError, Trace, traced  # noqa: E402
+from scripts.traced.traced_step import NUM_IDS, RefusedError, Trace, traced  # noqa: E402
 
 NUM_SLOTS, BEAM_SIZE, NUM_STEPS = 8, 4, 8
 

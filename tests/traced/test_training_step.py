@@ -19,7 +19,7 @@ pytestmark = pytest.mark.extended
 
 require_cuda_build()
 
-from scripts.traced_step import RefusedError, Trace, TrainingStep, traced  # noqa: E402
+from scripts.traced.traced_step import RefusedError, Trace, TrainingStep, traced  # noqa: E402
 
 TWO_LAYERS = ["model.num_encoder_layers=2", "model.num_decoder_layers=2"]
 TINY = ["model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.num_heads=4"]

@@ -1,11 +1,9 @@
 """The pages of docs/: links and anchors are right, the navigation has every page, the references name everything."""
 
 import html
-import importlib.util
 import inspect
 import math
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from mtx import cli
 from mtx.config import schema, settings
 from mtx.data import cleaning, held_out, model_sizes, prepare, tokenizer
 from mtx.errors import STOPPING_SIGNALS
+from scripts.docs import hooks, references
 
 pytestmark = pytest.mark.extended
 
@@ -24,18 +23,6 @@ DOCS = ROOT / "docs"
 FOLDERS = (".github", "configs", "deploy", "docs", "mtx", "scripts", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))])
 ARCHIVE = DOCS / "archive"  # not on the site
-
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-hooks, references = _load("docs_hooks"), _load("docs_references")
 
 
 def _prose(path: Path) -> str:

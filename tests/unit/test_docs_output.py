@@ -1,31 +1,17 @@
 """What the pages show as printed is printed: how blocks are paired and compared, and the quick ones."""
 
 import ast
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from scripts.docs import output as script
 from tests.rig import PATIENCE_S
 
 pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parents[2]
-
-
-def _script() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_output", ROOT / "scripts" / "docs_output.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_output"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script = _script()
 BLOCKS = {page: script.blocks(page) for page in script.PAGES}
 
 

@@ -42,8 +42,8 @@ def test_no_link_leads_nowhere() -> None:
 
 @pytest.mark.seconds
 def test_the_pictures_of_the_page_can_be_drawn_from_its_examples(tmp_path: Path) -> None:
-    script = PAPER.parents[2] / "scripts" / "pictures.py"
-    subprocess.run([sys.executable, script, "paper", tmp_path], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "scripts.docs.pictures", "paper", tmp_path]
+    subprocess.run(command, cwd=PAPER.parents[2], check=True, stdout=subprocess.DEVNULL)
     shown = re.findall(r"!\[[^]]+\.\]\(\.\./images/([\w-]+\.png)\)", TEXT)
     assert len(shown) == TEXT.count("!["), "each with a sentence for those who do not see it"
     drawn = sorted(path.name for path in tmp_path.iterdir())

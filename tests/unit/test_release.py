@@ -1,24 +1,17 @@
-"""scripts/release.py: the notes of a version, and what its files may hold."""
+"""scripts/package/release.py: the notes of a version, and what its files may hold."""
 
 import io
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from scripts.package import release
 
 ROOT = Path(__file__).parents[2]
 IN_WHEEL = ("mtx/__init__.py", "mtx_translate-1.0.0.dist-info/licenses/LICENSE")
 IN_SDIST = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "constraints.txt", "mtx/__init__.py")
-
-
-@pytest.fixture
-def release(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import release
-
-    return release
 
 
 def write_files(directory: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str, ...], size: int = 1) -> list[Path]:
@@ -34,7 +27,7 @@ def write_files(directory: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str,
     return [wheel, sdist]
 
 
-def test_the_notes_are_the_section_of_the_version(release: Any) -> None:
+def test_the_notes_are_the_section_of_the_version() -> None:
     text = "# Changelog\n\n## 1.0.0 (2026-11-28)\n\n### Added\n\n- a\n\n## 0.2.0 (2026-11-21)\n\n- b\n"
     assert release.notes_of(text, "1.0.0") == "### Added\n\n- a\n"
     assert release.notes_of(text.replace("## 1.0.0", "## Unreleased\n\n## 1.0.0"), "0.2.0") == "- b\n"
@@ -49,12 +42,12 @@ def test_the_notes_are_the_section_of_the_version(release: Any) -> None:
         ("## Unreleased\n\n- c\n\n## 1.0.0 (2026-11-28)\n\n- a\n", "rename ## Unreleased"),
     ],
 )
-def test_a_changelog_without_the_version_is_refused(release: Any, text: str, problem: str) -> None:
+def test_a_changelog_without_the_version_is_refused(text: str, problem: str) -> None:
     with pytest.raises(release.ReleaseError, match=problem):
         release.notes_of(text, "1.0.0")
 
 
-def test_files_of_a_release_are_accepted_and_listed(release: Any, tmp_path: Path) -> None:
+def test_files_of_a_release_are_accepted_and_listed(tmp_path: Path) -> None:
     files = write_files(tmp_path, IN_WHEEL, IN_SDIST)
     release.check_files(*files)
     release.write_sums(tmp_path, files)
@@ -73,7 +66,7 @@ def test_files_of_a_release_are_accepted_and_listed(release: Any, tmp_path: Path
     ],
 )
 def test_other_files_are_refused(
-    release: Any, tmp_path: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str, ...], size: int, problem: str
+    tmp_path: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str, ...], size: int, problem: str
 ) -> None:
     with pytest.raises(release.ReleaseError, match=problem):
         release.check_files(*write_files(tmp_path, in_wheel, in_sdist, size))
