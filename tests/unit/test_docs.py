@@ -11,9 +11,10 @@ import pytest
 import typer
 
 from mtx import cli
-from mtx.config import schema, settings
+from mtx.config import limits, schema, settings
 from mtx.data import cleaning, held_out, model_sizes, prepare, tokenizer
 from mtx.errors import STOPPING_SIGNALS
+from mtx.serve.server import Limits
 from scripts.docs import hooks, references
 
 pytestmark = pytest.mark.extended
@@ -201,6 +202,18 @@ def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
     assert {reason for reason in reasons if isinstance(reason, str)} | {*held_out.SIDES.values()} == set(
         re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
     )
+
+
+def test_the_tables_of_limits_have_the_numbers_of_the_server_and_the_settings() -> None:
+    text = (DOCS / "reference" / "limits.md").read_text(encoding="utf-8").replace(",", "")
+    server, settings_table = re.findall(r"^\|---\|---\|\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    server_limits = {name: int(limit) for name, limit in vars(Limits()).items()}
+    server_limits["body_bytes"] //= 1024  # the page has KiB
+    shown = re.findall(r"\| (\d+)(?: s| KiB)? \|$", server, re.MULTILINE)
+    assert sorted(map(int, shown)) == sorted(server_limits.values())
+    settings_limits = [int(limit) for name, limit in vars(limits).items() if name.startswith("MAX_")]
+    shown = re.findall(r"\| (\d+) \|$", settings_table, re.MULTILINE)
+    assert sorted(map(int, shown)) == sorted(settings_limits)
 
 
 def test_exit_codes_and_environment_variables_are_all_named() -> None:
