@@ -19,95 +19,164 @@ from mtx.data.languages import IDEOGRAPHS
 # White space that is not text: all characters that some programs treat as line ends, TAB and US.
 _SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
-# A web address without trailing punctuation, or a mail address. Text in scripts without spaces ends it.
-ADDRESS = (
-    r"(?i:(?<![a-z0-9_])(?:[a-z][a-z0-9+-]{1,20}://|www\.))"
-    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{0,2000}}(?<![.,;:!?\]}}’])"
-    r"|(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
-)
-TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template Toolkit; JSX and Smarty
-    r"\{/\*(?:[^*{]|\*(?!/)|\{(?!/\*)){0,1000}\*/\}"
-    r"|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:| \$[a-z])[^{}]{0,200}\}"
-    r"|\[%[^%]{0,1000}%\]|\[\[ [^\[\]]{1,100} \]\]"
-    r"|<%[^%]{0,1000}%>|<\?(?:[^?<]|\?(?!>)|<(?!\?)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
-    r"|\{{4}[^{}]{0,1000}\}{4}|\{{3}[^{}]{0,1000}\}{3}|\$?\{\{[^{}]{0,1000}\}\}"
-)
-_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
-# Other paths, files by their endings, calls of functions, hashes of commits, and long options
-_SEGMENT = r"[\w.*@+~{}-]"
-_FILE = (
-    rf"(?<![\w/.~<>)\]\\-])(?:(?=[\w*@+~{{}}%-]{{0,100}}+[./\\(:]\S)(?:(?:(?:~|\.\.?)/(?:{_SEGMENT}|/)*|%\w+%(?:\\[\w.-]+)+"
-    rf"|(?:/{_SEGMENT}+){{2,}}/?|(?:/?{_SEGMENT}{{1,80}}/){{0,20}}(?:[\w@+~-]|\*(?!\*)|\.(?!\.)){{0,80}}(?:(?<=\w\w)|(?<=\*))\.(?:[ch]"
-    r"|md|mdx|txt|rst|html?|xml|json|ya?ml|toml|ini|cfg|conf|log|[ct]sv|pdf|png|jpe?g|gif|svg|webp|ico|mp[34]|wav|zip|tar|t?gz"
-    r"|jar|exe|dll|so|pyc?|ipynb|[cm]?jsx?|[cm]?tsx?|css|s[ac]ss|vue|php|rb|rs|java|kt|swift|cc|[ch]pp|cs|sh|bat|ps1|sql|db"
-    r"|tex|bib|docx?|xlsx?|pptx?|od[tsp]|po|pot|xlf|tmx|srt|vtt|deb|rpm|iso|bin|bak|tmp|ttf|woff2?|wasm|[RqQ]md|epub)"
-    r")(?<![.+-])(?!\w)|(?=[\w.:]{1,100}+\()[a-zA-Z_](?:[\w.]|::)*(?:[._:]\w\w+\([^()\n]{0,200}\)|\(\))"
-    r"|[\w.-]+/[\w./-]+\#\d+)|(?=\d*[a-f])(?=[a-f]*\d)[\da-f]{7,40}(?!\w))"
-)
-OPTION = r"(?<![\w/.-])(?!\A-[AI]\b)-(?:[a-zA-Z]|[a-z]?[A-Z]{1,2}|-[a-zA-Z][\w-]*(?:\[?=[\w\]]*)?)(?![\w-])"
-_NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
-_SIGN_CODES = (
-    rf"{TEMPLATE}"
-    rf"|%(?:\d+\$)?\#@{_NAME}@"  # Xcode
-    # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
-    rf"|%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
-    rf"|(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*"
-    r"|(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
-    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"  # C, Python, Perl, Objective-C
-    r"|%<(?:PRI\w{1,20}>|\w{1,100}>[\d.]*+[a-z])|%\d{1,2}(?!\w)"  # gettext, Ruby, Qt
-    r"|\{\w{1,20}>|<\w{1,20}\}"  # Phrase
-    r"|[$%#]?\{ ?[^{}\s<]{0,100} ?\}"
-    r"|\{\w*[!:](?!\s)[^{}]{0,100}\}"  # Python and .NET, with a format
-    r"|\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}"  # ICU
-    r"|\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}"  # Fluent
-    rf"|\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)"
-    rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
-    r"|(?<!\w)@[a-z]{2,20} ?\([$'\"](?:[^()]|\([^()]{0,100}\)){0,200}\)"  # Blade
-    rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji, figures
-    r"|(?<![\w~/\"'])~(?:[a-z][\w-]*+::[\w-]++|\"[^\"\n]{1,60}\")|(?<!\S)%\"[A-Za-z0-9][^\"\n]{1,60}\""  # GitLab
-    # Weblate, Maketext, Drupal, shortcodes of WordPress, BBCode without an end
-    r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100}|[a-z][\w-]*:[^\s\[\]]{1,200})\]"
-    r"|\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]"
-    r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list|[lr]b|br|hr|p|next)\](?!_)"
-    r"|\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item) [^\[\]]{1,200}"
-    r"(?:\[\])?\]"
-    # Of RST: footnotes, the mark before code, substitutions
-    r"|\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)|::(?=\s*\Z)"
-    r"|(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])"
-    r"|\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)"  # Xcode
-    # Of Moodle, games and roff: names, colours and actions
-    rf"|@@{_NAME}@@(?:/\S*\w)?|(?<!\w)\#[a-z]\w*\#(?!\w)|\[[a-z]{{1,20}}:[\w|-]{{1,100}}\]"
-    r"|\|(?:c[0-9a-fA-F]{8}|[rn](?![a-z]))|\\[a-zA-Z]{1,20}\[\w{1,20}\]|\\(?:[,&-]|/(?!\w))"
-    # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
-    r"|[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])"
-    r"|(?<=\s)={2,6}(?=\s{0,9}\Z)|\\u[0-9a-fA-F]{4}|%%|[\u200b\u200c\u2060][\u200b\u200c\u2060\xa0]+"
-    rf"|[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3"
+_NAME = "[A-Za-z_][A-Za-z0-9_]{0,200}+"
+
+# The tables of patterns, by where their codes come from. Their order counts: of the patterns that match at a character,
+# the first one is used. Every repetition has a bound, so that no text takes long.
+TEMPLATES = {
+    "JSX, Smarty: comment": r"\{/\*(?:[^*{]|\*(?!/)|\{(?!/\*)){0,1000}\*/\}",
+    # Braces with a comparison, a condition, a function, a call, an object or a variable
+    "JSX, Smarty": (r"\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s{0,100}:| \$[a-z])[^{}]{0,200}\}"),
+    "Template Toolkit": r"\[%[^%]{0,1000}%\]",
+    "Polymer": r"\[\[ [^\[\]]{1,100} \]\]",
+    "ERB": r"<%[^%]{0,1000}%>",
+    "PHP": r"<\?(?:[^?<]|\?(?!>)|<(?!\?)){0,1000}\?>",
+    "Jinja, Liquid": r"\{%[^%]{0,1000}%\}",
+    "Jinja: comment": r"\{\#[^#{}]{0,1000}\#\}",
+    "Handlebars: raw block": r"\{{4}[^{}]{0,1000}\}{4}",
+    "Handlebars: HTML": r"\{{3}[^{}]{0,1000}\}{3}",
+    "Jinja, Handlebars, Hugo, i18next": r"\$?\{\{[^{}]{0,1000}\}\}",
+}
+ADDRESSES = {
+    # Without trailing punctuation; text in scripts without spaces ends it
+    "web": (
+        r"(?i:(?<![a-z0-9_])(?:[a-z][a-z0-9+-]{1,20}://|www\.))"
+        rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{0,2000}}(?<![.,;:!?\]}}’])"
+    ),
+    "mail": r"(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}",
+}
+_WINDOWS_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]{0,1000}+"
+_FILE_ENDINGS = (
+    "[ch]|md|mdx|txt|rst|html?|xml|json|ya?ml|toml|ini|cfg|conf|log|[ct]sv|pdf|png|jpe?g|gif|svg|webp|ico|mp[34]|wav|zip"
+    "|tar|t?gz|jar|exe|dll|so|pyc?|ipynb|[cm]?jsx?|[cm]?tsx?|css|s[ac]ss|vue|php|rb|rs|java|kt|swift|cc|[ch]pp|cs|sh|bat"
+    "|ps1|sql|db|tex|bib|docx?|xlsx?|pptx?|od[tsp]|po|pot|xlf|tmx|srt|vtt|deb|rpm|iso|bin|bak|tmp|ttf|woff2?|wasm"
+    "|[RqQ]md|epub"
 )
-_CODES = (  # most characters begin none: the second part is not tried for them
-    rf"{ADDRESS}|{_PATH}|{_FILE}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3|[xX]%\d*[xX])"
-    rf"|(?=[^\w\s.,;'\"()?/-])(?:{_SIGN_CODES})"
+_SEGMENT = r"[\w.*@+~{}-]"  # of a path
+_PATH_END = r"(?<![.+-])(?!\w)"
+PATHS = {
+    "home or relative path": rf"(?:~|\.\.?)/(?:{_SEGMENT}|/){{0,1000}}{_PATH_END}",
+    "path in a variable of Windows": rf"%\w{{1,100}}%(?:\\[\w.-]{{1,200}}){{1,50}}{_PATH_END}",
+    "absolute path": rf"(?:/{_SEGMENT}{{1,200}}){{2,50}}/?{_PATH_END}",
+    "file": (
+        rf"(?:/?{_SEGMENT}{{1,80}}/){{0,20}}(?:[\w@+~-]|\*(?!\*)|\.(?!\.)){{0,80}}(?:(?<=\w\w)|(?<=\*))"
+        rf"\.(?:{_FILE_ENDINGS}){_PATH_END}"
+    ),
+    "call": r"(?=[\w.:]{1,100}+\()[a-zA-Z_](?:[\w.]|::){0,100}(?:[._:]\w{2,100}\([^()\n]{0,200}\)|\(\))",
+    "issue of GitHub": r"[\w.-]{1,200}/[\w./-]{1,200}\#\d{1,20}",
+}
+_COMMIT = r"(?=\d{0,40}[a-f])(?=[a-f]{0,40}\d)[\da-f]{7,40}(?!\w)"
+# Begin with any character
+WORD_CODES = {
+    **ADDRESSES,
+    "path of Windows": _WINDOWS_PATH,
+    # Tried only before a sign of a path, which saves most of the time
+    "path": rf"(?<![\w/.~<>)\]\\-])(?:(?=[\w*@+~{{}}%-]{{0,100}}+[./\\(:]\S)(?:{'|'.join(PATHS.values())})|{_COMMIT})",
+    "Python: __name__": rf"(?<!\w)__{_NAME}(?<=__)(?!\w)",
+    "printf: percent after a number": r"\d[\d.,]{0,30}%%",
+    "emoji: digit in a box": r"\d\ufe0f\u20e3",
+    "printf: hexadecimal number": r"\d[xX]%\d{0,9}[xX]",
+}
+# Begin with a sign
+SIGN_CODES = {
+    "Xcode: plural": rf"%(?:\d{{1,9}}\$)?\#@{_NAME}@",
+    "Yoast": rf"%%{_NAME}%%",
+    "Drupal: name with hyphens": r"(?<!\d)%(?!ll)[a-z_]{3,100}(?:-[a-z]{1,100}){1,20}(?!\w)",
+    # The letters behind belong to the name: %i is one, and printf has what no name is
+    "Drupal, Windows, strftime": (rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w)){{0,20}}"),
+    "printf": (  # of C, Python, Perl and Objective-C
+        r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']{0,9}+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+        r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
+    ),
+    "gettext": r"%<PRI\w{1,20}>",
+    "Ruby": r"%<\w{1,100}>[\d.]{0,20}+[a-z]",
+    "Qt": r"%\d{1,2}(?!\w)",
+    "Phrase": r"\{\w{1,20}>|<\w{1,20}\}",
+    "Python, Java, shell: name in braces": r"[$%#]?\{ ?[^{}\s<]{0,100} ?\}",
+    "Python, .NET: format in braces": r"\{\w{0,100}[!:](?!\s)[^{}]{0,100}\}",
+    "ICU": (
+        r"\{\s{0,100}\w{1,100}\s{0,100},\s{0,100}(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}"
+    ),
+    "Fluent": r"\{\s{0,100}[A-Z]{1,50}\([^{}]{0,200}\)\s{0,100}\}",
+    "i18next: nested": r"\$t\([^()]{0,100}\)",
+    "make": rf"\$\({_NAME}\)",
+    "name in doubled dollars": rf"\$\${_NAME}\$\$",
+    "shell, PHP, Chrome": rf"(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w{{0,200}}+){{0,20}}+)",
+    "Vue I18n": r"@(?:\.\w{1,50})?:[\w.]{1,200}\w",
+    "Mailchimp": r"\*\|[\w:]{1,200}\|\*",
+    "name in carets": rf"(?<!\w)\^{_NAME}\^(?!\w)",
+    "TYPO3": rf"(?<!\w)###{_NAME}###(?!\w)",
+    "Blade": r"(?<!\w)@[a-z]{2,20} ?\([$'\"](?:[^()]|\([^()]{0,100}\)){0,200}\)",
+    # Also emoji by their names, and references to figures
+    "Drupal, Laravel": rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w{{0,200}}){{0,20}}:?(?!\w)",
+    "GitLab: label": r"(?<![\w~/\"'])~(?:[a-z][\w-]{0,200}+::[\w-]{1,200}+|\"[^\"\n]{1,60}\")",
+    "GitLab: milestone": r"(?<!\S)%\"[A-Za-z0-9][^\"\n]{1,60}\"",
+    "Weblate": r"\[X\d{1,9}X\]",
+    "Maketext": r"\[(?:_\d{1,9}|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
+    "Drupal: token": r"\[[a-z][\w-]{0,200}:[^\s\[\]]{1,200}\]",
+    "WordPress": r"\[/?[a-z][a-z0-9]{0,200}[_-][\w-]{0,200}(?:\s[^\[\]]{0,500})?\]",
+    "WordPress, BBCode: with a value": r"\[[a-z]\w{0,200}(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]",
+    "BBCode: end": r"\[/[a-z]\w{0,200}\]",
+    "BBCode": r"\[(?:[bius*]|url|img|quote|code|list|[lr]b|br|hr|p|next)\](?!_)",
+    "Godot": (
+        r"\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item)"
+        r" [^\[\]]{1,200}(?:\[\])?\]"
+    ),
+    "RST: footnote": r"\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)",
+    "RST: mark before code": r"::(?=\s{0,100}\Z)",
+    "RST: substitution": r"(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])",
+    "Xcode: inflection": r"\^\[(?=[^\[\]]{0,1000}\]\(inflect:)|\]\(inflect: \w{1,20}\)",
+    "Moodle": rf"@@{_NAME}@@(?:/\S{{0,500}}\w)?",
+    "Tracery": r"(?<!\w)\#[a-z]\w{0,200}\#(?!\w)",
+    "World of Warcraft": r"\|(?:c[0-9a-fA-F]{8}|[rn](?![a-z]))",
+    "RPG Maker": r"\\[a-zA-Z]{1,20}\[\w{1,20}\]",
+    "roff": r"\\(?:[,&-]|/(?!\w))",
+    "Symfony, Laravel: numbers of a plural": r"[\[\]](?:-?Inf|\d{1,20}),(?:\d{1,20}|\*|Inf)[\[\]]",
+    "Polyglot: between plurals": r"\|{4}",
+    "Symfony, Laravel: between plurals": r"(?<=[^\s|])\|(?=[^\s|])",
+    "AsciiDoc, MediaWiki: end of a heading": r"(?<=\s)={2,6}(?=\s{0,9}\Z)",
+    "JSON, Java: escaped character": r"\\u[0-9a-fA-F]{4}",
+    "printf: percent": r"%%",
+    "Unicode: characters without width": r"[\u200b\u200c\u2060][\u200b\u200c\u2060\xa0]{1,1000}",
+    "emoji": rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]{{0,1000}}|[\#*]\ufe0f\u20e3",
+}
+# Most characters begin no code: the tables of those that begin with a sign are not tried for them
+_CODES = (
+    rf"{'|'.join(WORD_CODES.values())}"
+    rf"|(?=[^\w\s.,;'\"()?/-])(?:{'|'.join([*TEMPLATES.values(), *SIGN_CODES.values()])})"
 )
-CODE = rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+"  # codes joined by a sign alone are one
+CODE = rf"(?:{_CODES})(?:[-/.:](?:{_CODES})){{0,100}}+"  # codes joined by a sign alone are one
+OPTION = (  # of a command
+    r"(?<![\w/.-])(?!\A-[AI]\b)-(?:[a-zA-Z]|[a-z]?[A-Z]{1,2}|-[a-zA-Z][\w-]{0,100}(?:\[?=[\w\]]{0,100})?)(?![\w-])"
+)
 # An ICU message with texts for several numbers or cases
-CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
+CHOICE = re.compile(r"\{\s{0,100}\w{1,100}\s{0,100},\s{0,100}(?:plural|select|selectordinal|choice)\s{0,100},")
 # An escaped line break or tab, but not the \\name of a macro
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
-_PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
-# Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
+_PATH_OR_BREAK = re.compile(f"({_WINDOWS_PATH})|{BREAK.pattern}")
 _LESS = r"(?!(?<=%)<(?:PRI\w{1,20}>|\w{1,100}>[\d.]{0,9}[a-z](?!\w)))</?"  # not of a placeholder, as in %<name>s
-_INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
-ELEMENT = (
-    rf"(?is)(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
-    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--(?:-?>|.{{0,2000}}?-->)"
-    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|=[^<>\s=]{{1,100}}|\s*)|\d{{1,3}})/?>)"
-)
+_TEMPLATE = "|".join(TEMPLATES.values())
+_INSIDE_TAG = rf"(?>[^<>{{\[$]|{_TEMPLATE}|[{{\[$])"  # a template does not end it
+# Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
+ELEMENTS = {
+    "HTML": (
+        rf"(?is:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong"
+        rf"|sub|sup|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w{{1,100}} \w{{1,100}}>){_INSIDE_TAG}{{0,1000}})?/?>)"
+    ),
+    "comment": r"(?s:<!--(?:-?>|.{0,2000}?-->))",
+    "XML": (
+        rf"(?is:{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE_TAG}{{0,1000}}|=[^<>\s=]{{1,100}}|\s{{0,100}})"
+        r"|\d{1,3})/?>)"
+    ),
+}
+ELEMENT = rf"(?=<)(?:{'|'.join(ELEMENTS.values())})"
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
 _DECIMAL = re.compile("&#0*([0-9]{1,8})[0-9]*")
 _WHITE_SPACE = re.compile(
-    r"(?:\w+[:-])*(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
-    r"|(?:\s|[<\[]/?(?:\w+:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]*[>\]]|<mq:ch val=\"\s+\" ?/>"
-    r"|\{?\\(?:line|par|tab|u00a0|[nrt~])(?: ?\})?|[\u21b5\u23ce\xb6])+",
+    r"(?:\w{1,100}[:-]){0,20}(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
+    r"|(?:\s|[<\[]/?(?:\w{1,100}:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]{0,1000}[>\]]"
+    r"|<mq:ch val=\"\s{1,100}\" ?/>|\{?\\(?:line|par|tab|u00a0|[nrt~])(?: ?\})?|[\u21b5\u23ce\xb6])+",
     re.IGNORECASE,
 )
 LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
@@ -202,45 +271,84 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 # Entities whose characters could be markup or be lost; others are characters of a word
 _LETTER_ENTITY = re.compile(f"(?!&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);){ENTITY.pattern}")
 _CODE = f"{CODE}|{BREAK.pattern}|{ENTITY.pattern}"
-FORMULA = (  # not sums of money: `$5 or 10$`, nor prices: `$$ for food and $$$ for wine`
-    r"(?<!\$)\$\$(?!\s?[a-z]{2,20} [a-z]{2,20}\b)[^$]{1,1000}\$\$(?!\$)|\$`[^`$\n]{1,200}`\$"
-    r"|(?<![\w%#{$])\$(?!\d[\d.,]{0,20} [a-z]{2,20} )[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({$])"
-    r"|\\{1,2}[(\[](?=[^\\\n]*(?:[\^_=+<>]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\{1,2}[)\]]"
-    r"|(?<![\w\\])\\{1,2}\(\w\\{1,2}\)|<sub>[^<>\s]{1,30}</sub>(?!\w)|<sup>[ijkmnxyz]</sup>(?!\w)"
-    # macros: of references, and as words
-    r"|\\(?!href)@?(?:[a-z]*ref|[a-zA-Z]*cite[a-z]*|label|texttt|begin|end|includegraphics|input|include|usepackage|url|gls|[hv]space)\*?"
-    r"(?:\[[^\[\]\n]{0,200}\]|\{[^{}\n]{0,200}\}|\([\w:-]{1,100}\))+"
-    r"|(?<![^\s{}(])\\(?![nrt])[a-zA-Z]{2,20}(?![\w\\{.\[])"
-)
-# Formulas, and marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups,
-# which are an opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
+FORMULAS = {
+    # Not sums of money, as in `$5 or 10$`, nor prices, as in `$$ for food and $$$ for wine`
+    "TeX: display": r"(?<!\$)\$\$(?!\s?[a-z]{2,20} [a-z]{2,20}\b)[^$]{1,1000}\$\$(?!\$)",
+    "GitLab": r"\$`[^`$\n]{1,200}`\$",
+    "TeX: inline": (r"(?<![\w%#{$])\$(?!\d[\d.,]{0,20} [a-z]{2,20} )[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({$])"),
+    "LaTeX": r"\\{1,2}[(\[](?=[^\\\n]{0,300}(?:[\^_=+<>]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\{1,2}[)\]]",
+    "LaTeX: one letter": r"(?<![\w\\])\\{1,2}\(\w\\{1,2}\)",
+    "HTML: index": r"<sub>[^<>\s]{1,30}</sub>(?!\w)",
+    "HTML: exponent": r"<sup>[ijkmnxyz]</sup>(?!\w)",
+    "LaTeX: reference": (
+        r"\\(?!href)@?(?:[a-z]{0,50}ref|[a-zA-Z]{0,50}cite[a-z]{0,50}|label|texttt|begin|end|includegraphics|input|include"
+        r"|usepackage|url|gls|[hv]space)\*?(?:\[[^\[\]\n]{0,200}\]|\{[^{}\n]{0,200}\}|\([\w:-]{1,100}\)){1,20}"
+    ),
+    "LaTeX: macro as a word": r"(?<![^\s{}(])\\(?![nrt])[a-zA-Z]{2,20}(?![\w\\{.\[])",
+}
+FORMULA = "|".join(FORMULAS.values())
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
-MARKUP = (
-    rf"(?=[:{{`*\\!\[<&_$\#-]|E<|\b(?:[A-Z]<|[a-z]{{3,20}}+:\S))(?:{FORMULA}"
-    r"|(?<![^\n])\$ [a-z.][^\n]*[-/._=|>]\w[^\n]*|(?<![^\n]):[a-z]{2,20}(?: [\w.,\[\]| ]{1,100})?:(?=\s)"
-    r"|\*(?:\\\*){0,2}(?:[a-z]\w*_\w*|(?:kw)?args)\*|\\\(\w\w(?=\W|\Z)"  # parameters, a sign of roff
-    r"|(?P<open>[<\[])(?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img|script|style|literal|command|filename|varname|userinput))\b[^<>\[\]]{0,200}(?:(?<!/)>|\])"
-    r"(?:[^<\[]++|(?!(?P=open)/?(?P=code)[\s>\]])[<\[])*+(?P=open)/(?P=code)[>\]]"
-    r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
-    r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\]"
-    r"(?=(?:[^\[]++|\[(?!/(?P=tag)\])){0,100}+\[/(?P=tag)\])|\[/[a-z]\w*\]"
-    rf"|({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\5)[^<>`]{{1,1000}}>`)"
-    r"|([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)(\s*<[^<>`]{1,1000}>`_{0,2})"
-    r"|([:{](?:guilabel|menuselection|dfn|strong|emphasis)[:}]`&?|[:{]abbr[:}]`[^`()]{1,50}\()([^`()]{1,500})(\)?`)"
-    rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])"  # a space of RST that only ends a mark
-    r"|(?:\\[`*|])+(?:\w++(?![\w ]*\\))?|(?<=\s)--?>(?=\s)|&lt;/?\w[^&<>]{0,100}&gt;"
-    r"|(?<![\w`])_?(?:```(?:[^`]++|`(?!``))++```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
-    r"|`(?!\s)[^`\n]{1,1000}(?<!\s)`(?=_)|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
-    r"|\A\*\*[a-z_]\w*\*\*(?: \([^()]{1,200}\))?(?= --? )"  # a parameter
-    r"|((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))|((?<![\w*])\*)((?!\s|\.\w)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))"
-    r"|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)|((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
-    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\))"
-    # POD and AsciiDoc
-    r"|(?:<(?:Primary|Control|Ctrl|Alt|Shift|Super|Meta)>){1,4}\w+|\#include\b(?: [<\"]\S{1,100}[>\"])?|E<[^<>]{1,200}>"
-    r"|(?<!\w)(?:[CFLXZ]<[^<>]{1,200}>|[BI]<(?:\\,[^<>]{0,100}|[^\sA-Z<>]{1,100})>(?:\(\d\w{0,3}\))?)"
-    r"|(\\(?:[a-zA-Z]+\*?(?:\{[^{}]{0,500}\})?\{|f(?:[A-Z]|\(\w\w)))((?:[^{}\\]|\\[^a-zA-Z]){1,500})(\}|\\f[A-Z])|((?<!\w)[BIS]<)([^<>]{1,500})(>)|(?<![\w:])[a-z]{3,20}::[^\s\[\]:]*\[[^\[\]]{0,200}\]"
-    r"|((?<![\w:])[a-z]{3,20}:[^\s\[\]:]*\[)([^\[\]]{1,500})(\](?!\()))"
-)
+# Marks in any text that shows them: code, tags, and pairs in three groups without names, which are an opening mark, its
+# words and the closing mark.
+MARKS = {
+    **FORMULAS,
+    "shell: line after a prompt": r"(?<![^\n])\$ [a-z.][^\n]{0,1000}[-/._=|>]\w[^\n]{0,1000}",
+    "RST: field": r"(?<![^\n]):[a-z]{2,20}(?: [\w.,\[\]| ]{1,100})?:(?=\s)",
+    "RST: parameter": r"\*(?:\\\*){0,2}(?:[a-z]\w{0,100}_\w{0,100}|(?:kw)?args)\*",
+    "roff: sign": r"\\\(\w\w(?=\W|\Z)",
+    "HTML, BBCode: code": (
+        r"(?P<open>[<\[])(?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img|script|style|literal|command|filename"
+        r"|varname|userinput))\b[^<>\[\]]{0,200}(?:(?<!/)>|\])"
+        r"(?:[^<\[]{1,5000}+|(?!(?P=open)/?(?P=code)[\s>\]])[<\[]){0,2000}+(?P=open)/(?P=code)[>\]]"
+        r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>){0,20}"
+    ),
+    "BBCode": (  # with its end
+        r"\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\]"
+        r"(?=(?:[^\[]{1,5000}+|\[(?!/(?P=tag)\])){0,100}+\[/(?P=tag)\])"
+    ),
+    "BBCode: end": r"\[/[a-z]\w{0,200}\]",
+    # The title of a role is text, unless it names the object
+    "RST, MyST: role with a title": (
+        rf"({_ROLE})(?P<title>(?![^`<>]{{0,500}}(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)"
+        r"(\s{1,100}<(?![^<>`]{0,1000}(?P=title))[^<>`]{1,1000}>`)"
+    ),
+    "RST, MyST: link": (
+        r"([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)"
+        r"(\s{0,100}<[^<>`]{1,1000}>`_{0,2})"
+    ),
+    "RST, MyST: role with text": (
+        r"([:{](?:guilabel|menuselection|dfn|strong|emphasis)[:}]`&?|[:{]abbr[:}]`[^`()]{1,50}\()([^`()]{1,500})(\)?`)"
+    ),
+    "RST, MyST: role": rf"{_ROLE}[^`]{{1,1000}}`",
+    "RST: space that ends a mark": r"(?<=[`*|_])\\ |\\ (?=[`*|:])",
+    "RST, Markdown: escaped mark": r"(?:\\[`*|]){1,100}(?:\w{1,200}+(?![\w ]{0,1000}\\))?",
+    "arrow": r"(?<=\s)--?>(?=\s)",
+    "HTML: escaped tag": r"&lt;/?\w[^&<>]{0,100}&gt;",
+    "RST, Markdown: code": (
+        r"(?<![\w`])_?(?:```(?:[^`]{1,5000}+|`(?!``)){1,1000}+```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
+        r"|`(?!\s)[^`\n]{1,1000}(?<!\s)`(?=_)|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
+    ),
+    "RST: parameter at the start": r"\A\*\*[a-z_]\w{0,200}\*\*(?: \([^()]{1,200}\))?(?= --? )",
+    "RST, Markdown: strong": r"((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))",
+    "RST, Markdown: emphasis": r"((?<![\w*])\*)((?!\s|\.\w)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))",
+    "Markdown: image": r"!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)",
+    "Markdown: link": (
+        r"((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
+        r"(\]\((?=[^()\s]{0,1000}[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s{1,100}\"[^\"]{0,200}\")?\))"
+    ),
+    "GTK: keys": r"(?:<(?:Primary|Control|Ctrl|Alt|Shift|Super|Meta)>){1,4}\w{1,100}",
+    "C: include": r"\#include\b(?: [<\"]\S{1,100}[>\"])?",
+    "POD: escape": r"E<[^<>]{1,200}>",
+    "POD: code": (r"(?<!\w)(?:[CFLXZ]<[^<>]{1,200}>|[BI]<(?:\\,[^<>]{0,100}|[^\sA-Z<>]{1,100})>(?:\(\d\w{0,3}\))?)"),
+    "LaTeX, roff": (  # a macro with text, or a font
+        r"(\\(?:[a-zA-Z]{1,100}\*?(?:\{[^{}]{0,500}\})?\{|f(?:[A-Z]|\(\w\w)))"
+        r"((?:[^{}\\]|\\[^a-zA-Z]){1,500})(\}|\\f[A-Z])"
+    ),
+    "POD: font": r"((?<!\w)[BIS]<)([^<>]{1,500})(>)",
+    "AsciiDoc: block macro": r"(?<![\w:])[a-z]{3,20}::[^\s\[\]:]{0,500}\[[^\[\]]{0,200}\]",
+    "AsciiDoc: inline macro": r"((?<![\w:])[a-z]{3,20}:[^\s\[\]:]{0,500}\[)([^\[\]]{1,500})(\](?!\())",
+}
+MARKUP = rf"(?=[:{{`*\\!\[<&_$\#-]|E<|\b(?:[A-Z]<|[a-z]{{3,20}}+:\S))(?:{'|'.join(MARKS.values())})"
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]
 
