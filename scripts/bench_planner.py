@@ -81,7 +81,7 @@ def plan(sampler: BatchSampler, k: int, shape: Shape, num_steps: int) -> None:
         times = np.diff(clocks, axis=0)
         choosing.append(times[0])
         dealing.append(times[1])
-        position = step.after
+        position = step.position_after
     print(f"{num_steps} steps of {len(step.pairs):,} pairs in {k} micro-batches, and {extra} more in all")
     print(" ms a step   median     mean  largest  processor: median     mean  largest")
     total = np.add(choosing, dealing)

@@ -176,7 +176,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
-        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
+        figures = _describe_text(TokenStore.load(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)

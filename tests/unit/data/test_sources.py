@@ -112,7 +112,9 @@ def test_columns_that_swap_the_sides_are_refused_with_the_right_ones(key: str, t
             list(corpus.blocks())
     assert error.value.help == "data.columns=3,2"
     corpora = find(tmp_path, **names, columns="3,2")
-    assert [corpus for corpus in corpora.all_corpora() if pairs_of_memory(corpus) == [(src, tgt) for tgt, src in SWAPPED]]
+    assert [
+        corpus for corpus in corpora.all_corpora() if pairs_of_memory(corpus) == [(src, tgt) for tgt, src in SWAPPED]
+    ]
 
 
 def test_nothing_to_train_on() -> None:
