@@ -397,7 +397,8 @@ class ChosenText:
             reader = pa.ipc.open_file(file)
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(CLEANED.names[:5])
-                start, stop = stop, stop + batch.num_rows
+                start = stop
+                stop = start + batch.num_rows
                 if (pairs := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
                     yield pairs
 
