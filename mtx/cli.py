@@ -91,7 +91,8 @@ def _set_level(option: typer.CallbackParam, is_asked: bool) -> None:
 
 def _set_color(when: str) -> None:
     if when != "auto":
-        os.environ["NO_COLOR"], os.environ["FORCE_COLOR"] = ("", "1") if when == "always" else ("1", "")
+        os.environ["NO_COLOR"] = "" if when == "always" else "1"
+        os.environ["FORCE_COLOR"] = "1" if when == "always" else ""
 
 
 def _global_option(default: Any, *names: str, callback: Any, **attributes: Any) -> Any:
@@ -131,7 +132,9 @@ class _LogFormat(logging.Formatter):
         if isinstance(record.args, tuple):
             record.args = tuple(map(_quoted, record.args))
         text = "\n".join(map(streams.message_line, super().format(record).split("\n")))
-        return color_labels("warning: " * (record.levelno == logging.WARNING) + text, sys.stderr)
+        if record.levelno == logging.WARNING:
+            text = f"warning: {text}"
+        return color_labels(text, sys.stderr)
 
 
 def _quoted(value: Any) -> Any:
@@ -171,8 +174,8 @@ def _as_mtx_error(error: BaseException, words: list[str]) -> MtxError:
         case ModuleNotFoundError() if (error.name or "").startswith("mtx."):
             return UsageError(f"this mtx has no {error.name}")
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
-            return MtxError(f"{where}{error.strerror or error}")
+            place = f"{error.filename}: " if error.filename else ""
+            return MtxError(f"{place}{error.strerror or error}")
     text = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
         hint = "close other programs, or use a larger machine; a smaller --batch-tokens translates in less memory"

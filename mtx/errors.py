@@ -64,9 +64,9 @@ class StoppedError(MtxError):
 class ReportedError(MtxError):
     """Another process of the run reports why it ended: this one ends quietly with the same exit code."""
 
-    def __init__(self, exit_code: int):
+    def __init__(self, code: int):
         super().__init__("")
-        self.exit_code = exit_code
+        self.exit_code = code
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -94,22 +94,22 @@ class DeferredErrors:
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def add(self, what: str, error: Exception) -> None:
-        """Log that `what` could not be written; the same message is logged only once."""
-        known = str(error) if isinstance(error, MtxError) else getattr(error, "strerror", None)
-        reason = known or f"{type(error).__name__}: {error}"
-        message = f"{what} could not be written: {reason}"
+    def add(self, name: str, error: Exception) -> None:
+        """Log that `name` could not be written; the same message is logged only once."""
+        description = str(error) if isinstance(error, MtxError) else getattr(error, "strerror", None)
+        reason = description or f"{type(error).__name__}: {error}"
+        message = f"{name} could not be written: {reason}"
         if message not in self.messages:
             logger.warning("%s; training continues", message)
             self.messages.append(message)
 
     @contextlib.contextmanager
-    def defer(self, what: str) -> Iterator[None]:
-        """Add an OSError of the block, which writes `what`, instead of raising it."""
+    def defer(self, name: str) -> Iterator[None]:
+        """Add an OSError of the block, which writes `name`, instead of raising it."""
         try:
             yield
         except OSError as error:
-            self.add(what, error)
+            self.add(name, error)
 
     def check(self) -> None:
         """Raise an error if anything failed; call this at the very end.
@@ -118,10 +118,10 @@ class DeferredErrors:
             MtxError: with the first message and the number of the others.
         """
         if self.messages:
-            first, *others = self.messages
-            more = f" (and {len(others)} more)" if others else ""
+            num_more = len(self.messages) - 1
+            more = f" (and {num_more} more)" if num_more else ""
             hint = "check the disk; if it is a bug in mtx, MTX_DEBUG=1 mtx report RUN shows it"
-            raise MtxError(f"finished with errors: {first}{more}", hint)
+            raise MtxError(f"finished with errors: {self.messages[0]}{more}", hint)
 
 
 def exit_code(error: BaseException) -> int:

@@ -46,8 +46,8 @@ def install_command(*packages: str) -> str:
 
 def program_name() -> str:
     """How the user calls this program: `mtx` if the shell finds it by that name."""
-    found = shutil.which("mtx")  # other programs have the same name
-    if found and Path(found).resolve() == Path(sys.executable).with_name("mtx").resolve():
+    path_of_mtx = shutil.which("mtx")  # other programs have the same name
+    if path_of_mtx and Path(path_of_mtx).resolve() == Path(sys.executable).with_name("mtx").resolve():
         return "mtx"
     return shell_command(sys.executable, "-m", "mtx")
 
@@ -65,8 +65,8 @@ def did_you_mean(path: Path) -> str:
     names = list[str]()
     with contextlib.suppress(OSError, ValueError):
         names = [entry.name for entry in itertools.islice(os.scandir(path.parent), 1000)]
-    least = 0.75 if len(path.name) > 2 else 0.5  # one letter of two
-    similar = difflib.get_close_matches(path.name, names, 3, least)
+    cutoff = 0.75 if len(path.name) > 2 else 0.5  # one letter of two
+    similar = difflib.get_close_matches(path.name, names, 3, cutoff)
     if not similar:
         return ""
     likeliest = max(similar, key=lambda name: len(os.path.commonprefix([name, path.name])))
@@ -80,7 +80,7 @@ def file_name(path: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number of things, such as `1 line` or `2,000 lines`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def format_size(num_bytes: int) -> str:

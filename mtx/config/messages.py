@@ -98,34 +98,35 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     That is the same key of another section, else one with the same letters, or a similar one, of its own section, or of
     any: `training.lr` is read as `lr`.
     """
-    last = _without_section(name)
-    if keys := [key for key in KEYS_FOR.get(last, []) if key in names]:
+    typed = _normalize_key(name)
+    if keys := [key for key in KEYS_FOR.get(typed, []) if key in names]:
         return keys
-    lasts = [*map(_last, names)]
-    in_section = [_last(key) for key in names if key.startswith(f"{name.rpartition('.')[0]}.")]
-    closest = last if last in lasts else None
-    for group, similarity in ((in_section, _SIMILAR), (lasts, _NEAR)):
-        with_same_letters = [each for each in group if sorted(each) == sorted(last)]
-        closest = closest or nearest(last, with_same_letters, 0) or nearest(last, group, similarity)
-    meant = nearest(name, [key for key in names if _last(key) == closest], 0)
+    section = name.rpartition(".")[0]
+    all_keys = [*map(_drop_section, names)]
+    section_keys = [_drop_section(key) for key in names if key.startswith(f"{section}.")]
+    closest = typed if typed in all_keys else None
+    for group, similarity in ((section_keys, _SIMILAR), (all_keys, _NEAR)):
+        with_same_letters = [key for key in group if sorted(key) == sorted(typed)]
+        closest = closest or nearest(typed, with_same_letters, 0) or nearest(typed, group, similarity)
+    meant = nearest(name, [key for key in names if _drop_section(key) == closest], 0)
     return [meant] if meant else []
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown key: the key that may be meant, or what mtx has instead; may be empty."""
-    if instead := NOT_THERE.get(_without_section(name)):
+    if instead := NOT_THERE.get(_normalize_key(name)):
         return f"; {instead}"
     meant = keys_meant(name, names)
     unit = "; mtx counts target tokens, not sentences" if meant == ["training.batch_tokens"] else ""
     return f", did you mean {' and '.join(meant)}?{unit}" if meant else ""
 
 
-def _last(name: str) -> str:
+def _drop_section(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _without_section(name: str) -> str:
-    return _last(name).lower().replace("-", "_")
+def _normalize_key(name: str) -> str:
+    return _drop_section(name).lower().replace("-", "_")
 
 
 # What was expected, for each type of pydantic error; limits come from the context of the error.
@@ -154,7 +155,8 @@ def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str
     """
     texts: dict[tuple[str, str], dict[str, None]] = {}  # by key and value, without duplicates and in order
     for item in error.errors():
-        key, got = _key_at(item["loc"]), ""
+        key = _key_at(item["loc"])
+        got = ""
         text = item["msg"].removeprefix("Value error, ")
         match item["type"]:
             case "missing":
@@ -171,17 +173,18 @@ def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str
                 key = ""
         texts.setdefault((key, got), {})[text.removeprefix("expected ")] = None
     problems = []
-    for (key, got), of_key in texts.items():
+    for (key, got), key_texts in texts.items():
         section = key.rpartition(".")[0]
-        place = lines.get(section if "is missing" in of_key and section else key)
-        text = f"expected {' or '.join(of_key)}{got}" if got else "; ".join(of_key)
+        place = lines.get(section if "is missing" in key_texts and section else key)
+        text = f"expected {' or '.join(key_texts)}{got}" if got else "; ".join(key_texts)
         problems.append(": ".join(filter(None, (place, key, text))))
     return problems
 
 
 def _key_at(location: Iterable[str | int]) -> str:
     """The key of a pydantic location, such as `data.train[0].weight`; parts after it name members of a union."""
-    keys, key = key_names(), ""
+    keys = key_names()
+    key = ""
     for part in location:
         if isinstance(part, int):
             key += f"[{part}]"
@@ -196,4 +199,6 @@ def shown(value: object) -> str:
     """A value in a message: a section, a list, a number as it was written, or other text in quotes."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value):
         return value
-    return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)
+    if isinstance(value, dict):
+        return "a section"
+    return "a list" if isinstance(value, list) else repr(value)

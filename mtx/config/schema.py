@@ -210,7 +210,8 @@ class TrainText(Section):
 
 
 # The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
-NAME_ONLY, WITH_KEYS = "<name>", "<keys>"
+NAME_ONLY = "<name>"
+WITH_KEYS = "<keys>"
 TrainItem = Annotated[
     Annotated[PathText, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)],
     Discriminator(lambda value: NAME_ONLY if isinstance(value, str) else WITH_KEYS),
@@ -268,8 +269,9 @@ class DataConfig(Section):
         names = [*map(str, cls._read_value("directions", values.get("directions", ())))]
         if len({*names}) < len(names):
             raise ValueError(f"data.directions: {','.join(names)} has a direction twice")
+        directions = names if len(names) > 1 else []
         for src, tgt in pairs_of(names[:1]):
-            values = {**values, "src": src, "tgt": tgt, "directions": names[1:] and names}
+            values = {**values, "src": src, "tgt": tgt, "directions": directions}
         return values
 
     @property
@@ -313,31 +315,25 @@ class TokenizerConfig(Section):
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has the
 # smallest sizes of browsermt, and student-small is for less text (docs/results.md).
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
-
-
-# The second table is of the recurrent model, with about as many parameters; it has neither heads nor feed-forward
-# layers.
-PRESETS, _RNN_PRESETS = (
-    {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
-    for rows in (
-        {
-            "tiny": (4, 4, 128, 256, 4, 0.3),
-            "small": (3, 3, 256, 1024, 4, 0.2),
-            "base": (6, 6, 512, 2048, 8, 0.1),
-            "big": (6, 6, 1024, 4096, 16, 0.3),
-            "student": (6, 2, 256, 1536, 8, 0.1),
-            "student-small": (4, 2, 128, 256, 4, 0.1),
-        },
-        {
-            "tiny": (1, 1, 256, 1, 1, 0.3),
-            "small": (2, 2, 384, 1, 1, 0.2),
-            "base": (2, 2, 1024, 1, 1, 0.2),
-            "big": (4, 4, 1536, 1, 1, 0.3),
-            "student": (2, 1, 600, 1, 1, 0.1),
-            "student-small": (1, 1, 224, 1, 1, 0.1),
-        },
-    )
-)
+_TRANSFORMER_ROWS = {
+    "tiny": (4, 4, 128, 256, 4, 0.3),
+    "small": (3, 3, 256, 1024, 4, 0.2),
+    "base": (6, 6, 512, 2048, 8, 0.1),
+    "big": (6, 6, 1024, 4096, 16, 0.3),
+    "student": (6, 2, 256, 1536, 8, 0.1),
+    "student-small": (4, 2, 128, 256, 4, 0.1),
+}
+# The recurrent model, with about as many parameters; it has neither heads nor feed-forward layers.
+_RNN_ROWS = {
+    "tiny": (1, 1, 256, 1, 1, 0.3),
+    "small": (2, 2, 384, 1, 1, 0.2),
+    "base": (2, 2, 1024, 1, 1, 0.2),
+    "big": (4, 4, 1536, 1, 1, 0.3),
+    "student": (2, 1, 600, 1, 1, 0.1),
+    "student-small": (1, 1, 224, 1, 1, 0.1),
+}
+PRESETS = {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in _TRANSFORMER_ROWS.items()}
+_RNN_PRESETS = {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in _RNN_ROWS.items()}
 # Presets of the decoder-only model, with about as many parameters; it has no encoder layers.
 _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
@@ -386,8 +382,8 @@ class ModelConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        of_architecture = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
-        presets = of_architecture.get(str(values.get("architecture")), PRESETS)
+        other_architectures = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
+        presets = other_architectures.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> Tree:
@@ -520,7 +516,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
-        data, training = self.data, self.training
+        data = self.data
+        training = self.training
         if training.max_steps is None and training.max_epochs is None:
             raise ValueError("training.max_steps and training.max_epochs are both null; set one of them")
         if data.directions and training.copied_target_ratio:
@@ -536,8 +533,8 @@ class Config(Section):
                 "model.positions=learned"
             )
         architecture = self.model.architecture
-        for name, wish in (("shard", training.shard), ("compile", training.compile)):
-            if wish is True and architecture != "transformer":
+        for name, value in (("shard", training.shard), ("compile", training.compile)):
+            if value is True and architecture != "transformer":
                 raise ValueError(f"training.{name} requires model.architecture=transformer, not {architecture}")
         return self
 

@@ -68,15 +68,18 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     path = find_config(name) if name else None
     values, lines = read_yaml(path) if path else ({}, {})
     settings = dict(map(_split_override, overrides))
-    for bound, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
-        if settings.get(f"training.{bound}", "") not in NULL and isinstance(training := values.get("training"), dict):
-            training.pop(other, None)  # a bound on the command line replaces the other one of a file
+    training = values.get("training")
+    for bound, other_bound in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
+        if isinstance(training, dict) and settings.get(f"training.{bound}", "") not in NULL:
+            training.pop(other_bound, None)  # a bound on the command line replaces the other one of a file
     file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
     if name and path == Path(name, "config.yaml") and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
-    lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
+    lines = {
+        key: place for key, place in lines.items() if key.partition("[")[0] not in settings and (key or not settings)
+    }
     config = _validate(values, lines, problems, values.get("sizes", "given"))
     if config.tokenizer.model and settings.get("tokenizer.vocab_size", "auto") != "auto":
         raise UsageError("tokenizer.vocab_size: tokenizer.model has its own subwords", "omit one of them")
@@ -118,29 +121,30 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
     Raises:
         UsageError: with path:line, if the file is too large or not YAML, has a duplicate key, or uses an alias.
     """
-    lines, seen = dict[str, str](), set[int]()
+    lines = dict[str, str]()
+    node_ids = set[int]()
 
-    def read(node: yaml.Node, key: str) -> Any:
-        where = f"{path}:{node.start_mark.line + 1}"
-        if id(node) in seen:  # aliases could put a node inside itself, or grow it a thousandfold
-            raise UsageError(f"{where}: YAML aliases (*name) are not supported")
-        seen.add(id(node))
-        lines.setdefault(key, where)
+    def read_node(node: yaml.Node, key: str) -> Any:
+        place = f"{path}:{node.start_mark.line + 1}"
+        if id(node) in node_ids:  # aliases could put a node inside itself, or grow it a thousandfold
+            raise UsageError(f"{place}: YAML aliases (*name) are not supported")
+        node_ids.add(id(node))
+        lines.setdefault(key, place)
         if isinstance(node, yaml.SequenceNode):
-            return [read(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
+            return [read_node(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):
             is_bare = key == "training.time_limit" and node.tag.endswith(":float")  # in a run of an earlier version
             return f"{node.value}s" if is_bare and exists(path.with_name("chosen.json")) else node.value
         values: Tree = {}
         for name, value in node.value:
-            at = f"{path}:{name.start_mark.line + 1}"
+            key_place = f"{path}:{name.start_mark.line + 1}"
             if not isinstance(name, yaml.ScalarNode):
-                raise UsageError(f"{at}: expected a key, got {shown(name.value)}")
+                raise UsageError(f"{key_place}: expected a key, got {shown(name.value)}")
             if name.value in values:
-                raise UsageError(f"{at}: duplicate key {name.value!r}")
+                raise UsageError(f"{key_place}: duplicate key {name.value!r}")
             inner = f"{key}.{name.value}" if key else name.value
-            lines[inner] = at
-            values[name.value] = read(value, inner)
+            lines[inner] = key_place
+            values[name.value] = read_node(value, inner)
         return values
 
     if not (exists(path) and path.is_file()):  # reading a pipe would block
@@ -150,7 +154,7 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
         if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
         root = yaml.compose(path.read_bytes().rstrip(), Loader=yaml.SafeLoader)
-        values = read(root, "") if root else {}
+        values = read_node(root, "") if root else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}:{line}: {error.problem}") from None
@@ -260,20 +264,25 @@ def _set(values: Tree, key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if not any(f"{name}.".startswith(f"{key}.") for name in key_names()):  # neither a key nor a section
         return f"{key}: unknown key{about_unknown(key, key_names())}"
-    *sections, last = key.split(".")
+    *sections, leaf = key.split(".")
     for section in sections:
         if not isinstance(values.get(section), dict):
             values[section] = {}
         values = values[section]
-    values[last] = value
+    values[leaf] = value
     return None
 
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
     """Refuse overrides with local text that nothing would read; a configuration file may name both sources."""
-    source = "data.generator" if data.generator else "data.hub" if data.hub and data.dir is None else None
+    if data.generator:
+        source = "data.generator"
+    elif data.hub and data.dir is None:
+        source = "data.hub"
+    else:
+        return
     for name in ("train", "valid", "test", "dir"):
-        if source and f"data.{name}" in settings and getattr(data, name):
+        if f"data.{name}" in settings and getattr(data, name):
             problem = f"data.{name}: this recipe reads its text from {source}, not from local files"
             raise UsageError(problem, f"use {source}=null to read local text")
 
@@ -291,8 +300,8 @@ def _validate(values: Tree, lines: dict[str, str], problems: Sequence[str] = (),
     except ValidationError as error:
         problems = [*problems, *describe_problems(error, lines)]
     text = "; ".join(problems)
-    known = [word for word in re.findall(r"[\w.]+", text) if word in key_names()]
-    raise UsageError(text, f"mtx config {known[0]} explains it" if known else "mtx config RECIPE lists all keys")
+    keys = [word for word in re.findall(r"[\w.]+", text) if word in key_names()]
+    raise UsageError(text, f"mtx config {keys[0]} explains it" if keys else "mtx config RECIPE lists all keys")
 
 
 Change = tuple[str, Any, Any]  # a key with its old and its new value
@@ -301,8 +310,10 @@ _MAY_CHANGE = (Scope.RESUMABLE, Scope.UNTIL_FINISHED, Scope.LOCAL)  # when a run
 
 def differences(old: Config, new: Config) -> list[Change]:
     """The keys in which two configurations differ, each with its old and its new value."""
-    a, b = (dict(leaves(config.model_dump())) for config in (old, new))
-    return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+    old_values = dict(leaves(old.model_dump()))
+    new_values = dict(leaves(new.model_dump()))
+    changes = [(key, old_values.get(key), new_values.get(key)) for key in sorted({*old_values, *new_values})]
+    return [(key, old_value, new_value) for key, old_value, new_value in changes if old_value != new_value]
 
 
 def fixed_differences(old: Config, new: Config) -> list[Change]:

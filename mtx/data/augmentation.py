@@ -32,7 +32,8 @@ _MOST_TERMS = 3  # of a pair
 _MADE_UP = 0.7  # of the terms have a made-up translation
 _MADE_UP_SOURCE = 0.3  # of these are made up in the source too
 _ONE_MORE = 0.2  # of the made-up terms have one word more, because terms of several words are rare in a lexicon
-_FRAGMENT, _LENGTH = (2, 4), (4, 12)  # letters of a fragment, and of a made-up word
+_WORD_LETTERS = (4, 12)  # from and to, of a made-up word
+_FRAGMENT_LETTERS = (2, 4)  # of a fragment of one
 
 
 # An augmentation changes the source and the target of a pair, which remain translations of each other. The generator,
@@ -64,8 +65,10 @@ def make_typing_errors(src: str, tgt: str, rng: random.Random) -> Pair:
         if rng.random() >= TYPO_SHARE:
             return word
         at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
-        start, letter, rest = word[:at], word[at], word[at + 1 :]
-        return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
+        head = word[:at]
+        letter = word[at]
+        tail = word[at + 1 :]
+        return head + rng.choice((tail, letter + letter + tail, tail[:1] + letter + tail[1:]))
 
     return _WORD.sub(mistype, src), tgt
 
@@ -88,13 +91,14 @@ class Terms:
         terms = list(dict.fromkeys(match.src for match in matches))
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
-        chosen = dict[str, Pair]()  # the written term ("": unchanged) and its written translation
-        edits, covered = list[tuple[int, int, str]](), set[int]()
+        replacements = dict[str, Pair]()  # the written term ("": unchanged) and its written translation
+        edits = list[tuple[int, int, str]]()
+        covered = set[int]()
         for term in terms:
             translation = self._glossary.terms[term]
             spans = find_words(translation, tgt)
             places = {place for span in spans for place in range(*span)}
-            if not places or covered & places or len(chosen) == number:
+            if not places or covered & places or len(replacements) == number:
                 continue
             covered |= places
             made_up = ""
@@ -102,12 +106,12 @@ class Terms:
                 translation = make_up(translation, self._tgt_letters, rng)
                 if rng.random() < _MADE_UP_SOURCE:
                     made_up = make_up(term, self._src_letters, rng)
-            chosen[term] = made_up, translation
+            replacements[term] = made_up, translation
             edits += [(*span, translation) for span in spans]
         marked = (
-            (start, end, mark_term(chosen[term][0] or src[start:end], chosen[term][1]))
+            (start, end, mark_term(replacements[term][0] or src[start:end], replacements[term][1]))
             for start, end, term, _ in matches
-            if term in chosen
+            if term in replacements
         )
         return replace_spans(src, marked), replace_spans(tgt, sorted(edits))
 
@@ -119,16 +123,18 @@ def make_up(term: str, letters: Sequence[str], rng: random.Random) -> str:
     words = [_make_word(letters, rng) for _ in term.split()]
     if len(word_spans(words[0])) == 1 and rng.random() < _ONE_MORE:  # in scripts without spaces each letter is a word
         words.append(_make_word(letters, rng))
-    made = " ".join(words)
+    invented = " ".join(words)
     if term.isupper() and len(term) > 1:
-        return made.upper()
-    return made[:1].upper() + made[1:] if term[:1].isupper() else made
+        return invented.upper()
+    return invented[:1].upper() + invented[1:] if term[:1].isupper() else invented
 
 
 def _make_word(letters: Sequence[str], rng: random.Random) -> str:
-    word, length = "", rng.randint(*_LENGTH)
+    length = rng.randint(*_WORD_LETTERS)
+    word = ""
     while len(word) < length:
-        text, size = rng.choice(letters), rng.randint(*_FRAGMENT)
+        text = rng.choice(letters)
+        size = rng.randint(*_FRAGMENT_LETTERS)
         start = rng.randint(0, max(0, len(text) - size))
         word += text[start : start + size]
     return word[:length]
@@ -172,12 +178,15 @@ class EpochText:
         tokenizer: Tokenizer,
         augmentations: Sequence[tuple[Augmentation, float]],
     ):
-        self._seed, self._max_tokens = config.seed, config.data.max_tokens
+        self._seed = config.seed
+        self._max_tokens = config.data.max_tokens
         self._store = store
         self._tokenizer = tokenizer
         self._augmentations = augmentations
-        rate, most = config.training.bpe_dropout, self._max_tokens
-        self._dropouts = [BpeDropout(tokenizer, self._seed, rate, most, target) for target in (False, True) if rate]
+        self._dropouts = list[BpeDropout]()  # of source and target
+        if rate := config.training.bpe_dropout:
+            for target in (False, True):
+                self._dropouts.append(BpeDropout(tokenizer, self._seed, rate, self._max_tokens, target))
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk; `number` is the number of the chunk in its epoch."""
@@ -186,32 +195,36 @@ class EpochText:
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
         places = np.flatnonzero(drawn.any(axis=1))
         seeds = rng.integers(2**63, size=len(places)).tolist()
-        numbers, store = pairs[places], self._store
+        numbers = pairs[places]
+        store = self._store
         texts = list(zip(*store.texts(numbers), strict=True))
         for n, (seed, is_drawn) in enumerate(zip(seeds, drawn[places], strict=True)):
             pair_rng = random.Random(seed)
             for augment, _ in compress(self._augmentations, is_drawn):
                 texts[n] = augment(*texts[n], pair_rng)
-        of_frame = defaultdict[Frame, list[int]](list)
+        by_frame = defaultdict[Frame, list[int]](list)
         for n, ids in enumerate(zip(store.src.sentences(numbers), store.tgt.sentences(numbers), strict=True)):
-            of_frame[self._tokenizer.frame_of(*ids)].append(n)
-        order, new = np.arange(len(pairs)), list[tuple[list[int], list[int]]]()
-        for frame, changed in of_frame.items():
-            src, tgt = ([texts[n][side] for n in changed] for side in (0, 1))
-            encoded = self._tokenizer.encode(src, frame, 1), self._tokenizer.encode(tgt, frame, 1, target=True)
-            for n, src_ids, tgt_ids in zip(changed, *encoded, strict=True):
+            by_frame[self._tokenizer.frame_of(*ids)].append(n)
+        order = np.arange(len(pairs))
+        changed_src = list[list[int]]()
+        changed_tgt = list[list[int]]()
+        for frame, changed in by_frame.items():
+            src = self._tokenizer.encode([texts[n][0] for n in changed], frame, 1)
+            tgt = self._tokenizer.encode([texts[n][1] for n in changed], frame, 1, target=True)
+            for n, src_ids, tgt_ids in zip(changed, src, tgt, strict=True):
                 has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
                 if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
-                    order[places[n]] = len(pairs) + len(new)
-                    new.append((src_ids, tgt_ids))
-        sides = tuple(
-            join([side.gather(pairs), Side.of([ids[number] for ids in new], side.tokens.dtype)]).take(order)
-            for number, side in enumerate((store.src, store.tgt))
-        )
+                    order[places[n]] = len(pairs) + len(changed_src)
+                    changed_src.append(src_ids)
+                    changed_tgt.append(tgt_ids)
+        sides = list[Side]()
+        for side, sentences in ((store.src, changed_src), (store.tgt, changed_tgt)):
+            sides.append(join([side.gather(pairs), Side.of(sentences, side.tokens.dtype)]).take(order))
         if self._dropouts:
             rng = np.random.default_rng(key)
-            sides = tuple(
-                Side.of(dropout(side.sentences(np.arange(len(pairs))), rng), side.tokens.dtype)
+            chunk_places = np.arange(len(pairs))
+            sides = [
+                Side.of(dropout(side.sentences(chunk_places), rng), side.tokens.dtype)
                 for dropout, side in zip(self._dropouts, sides, strict=True)
-            )
-        return Chunk(pairs, sides)
+            ]
+        return Chunk(pairs, tuple(sides))

@@ -82,9 +82,10 @@ class BilingualReader:
                 src, tgt = _sides(unit, languages, columns)
                 if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
-                for one, other in itertools.product(src, tgt):
-                    src_text, tgt_text = _without_accelerator(one.text), _without_accelerator(other.text)
-                    rows.append((unit.line, src_text, tgt_text, max(one.date, other.date, 1)))
+                for source, target in itertools.product(src, tgt):
+                    src_text = _without_accelerator(source.text)
+                    tgt_text = _without_accelerator(target.text)
+                    rows.append((unit.line, src_text, tgt_text, max(source.date, target.date, 1)))
                 if not (src and tgt):
                     texts = ["".join(variant.text for variant in side[:1]) for side in (src, tgt)]
                     if unit.problem and not problem:
@@ -92,14 +93,15 @@ class BilingualReader:
                     left_out.setdefault(
                         unit.problem or NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])
                     ).count += 1
-            has_pairs |= bool(rows)
-            lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
+            if rows:
+                has_pairs = True
+            lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
-        named = list(filter(None, present))
+        names = list(filter(None, present))
         lacks_one = languages != PLAIN_NAMES and any(
-            all(match_rank(name, language) is None for name in named) for language in languages
+            all(match_rank(name, language) is None for name in names) for language in languages
         )
-        if problem and not has_pairs and not (named and lacks_one):
+        if problem and not has_pairs and not (names and lacks_one):
             raise DataError(problem)
         if not present:
             raise DataError(f"{path}: no units")
@@ -108,15 +110,15 @@ class BilingualReader:
             raise DataError(f"{path}: no unit is in both {' and '.join(languages)}; it has {printable(counts[:100])}")
 
 
-def require_languages(path: Path, named: Languages, languages: Languages) -> None:
+def require_languages(path: Path, document_languages: Languages, languages: Languages) -> None:
     """Refuse a document in other languages than the model's, if both name their languages.
 
     Raises:
         UsageError: with all four languages, if they differ.
     """
-    for name, language in zip(named, languages, strict=True):
+    for name, language in zip(document_languages, languages, strict=True):
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
-            document = " to ".join(printable(word) or "?" for word in named)
+            document = " to ".join(printable(word) or "?" for word in document_languages)
             raise UsageError(
                 f"{path}: is {document}, the model translates {' to '.join(languages)}",
                 "use a model of its direction; where the sources are keys, replace them by their targets first, and "
@@ -161,33 +163,38 @@ def _without_accelerator(text: str) -> str:
     return text.replace(mark[0], mark[1] or "") if mark else text
 
 
-def _find_serving(unit: Unit, asked: str) -> list[Variant]:
+def _find_serving(unit: Unit, language: str) -> list[Variant]:
+    """The variants with text that match a language best."""
     variants = [variant for variant in unit.variants if variant.text]
-    ranked = ([variant for variant in variants if match_rank(variant.language, asked) == rank] for rank in range(3))
-    return next(filter(None, ranked), [])
+    for rank in range(3):
+        matching = [variant for variant in variants if match_rank(variant.language, language) == rank]
+        if matching:
+            return matching
+    return []
 
 
 @lru_cache
-def match_rank(tag: str, asked: str) -> int | None:
+def match_rank(tag: str, language: str) -> int | None:
     """How well a language tag of a file matches a language; lower is better, None for no match.
 
     0: the same. 1: more specific, en-GB for en. 2: more general, en for en-GB.
     """
-    asked = tag_of(asked)
-    if tag.casefold() == asked.casefold():
+    language = tag_of(language)
+    if tag.casefold() == language.casefold():
         return 0
     try:
-        language, wanted = Language.get(tag), Language.get(asked)
+        offered = Language.get(tag)
+        expected = Language.get(language)
     except LanguageTagError:
         return None
-    if len({_MACROLANGUAGES.get(code, code) for code in (str(language.language), str(wanted.language))}) > 1:
+    if len({_MACROLANGUAGES.get(code, code) for code in (str(offered.language), str(expected.language))}) > 1:
         return None
-    if _covers(wanted, language):
-        return 0 if (language.script, language.territory) == (wanted.script, wanted.territory) else 1
-    return 2 if _covers(language, wanted) else None
+    if _covers(expected, offered):
+        return 0 if (offered.script, offered.territory) == (expected.script, expected.territory) else 1
+    return 2 if _covers(offered, expected) else None
 
 
 def _covers(general: Language, special: Language) -> bool:
     """Whether the script and territory of a tag are given or implied by another tag."""
-    whole = special.maximize()
-    return general.script in (None, whole.script) and general.territory in (None, whole.territory)
+    full_tag = special.maximize()
+    return general.script in (None, full_tag.script) and general.territory in (None, full_tag.territory)

@@ -49,24 +49,28 @@ class BpeDropout:
     def __call__(self, sentences: Encoded, rng: np.random.Generator) -> Encoded:
         """The ids of the sentences after BPE-dropout."""
         draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
-        cut = (self.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
-        return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
+        sentences_cut = (self.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
+        return [
+            ids_cut if len(ids_cut) <= self._max_tokens else ids
+            for ids_cut, ids in zip(sentences_cut, sentences, strict=True)
+        ]
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
         """The ids of a sentence after BPE-dropout; `draws` has a number below `_NUM_CUTS` for at least each word."""
         starts = [place for place, token in enumerate(ids) if not place or token in self._begins]
-        new = list[int]()
+        ids_cut = list[int]()
         for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
             word = tuple(ids[start:end])
-            cut = self._cuts.get((word, draw))
-            if cut is None:
+            word_cut = self._cuts.get((word, draw))
+            if word_cut is None:
                 if self._num_ids > _MAX_IDS:
                     self._cuts.clear()
                     self._num_ids = 0
-                cut = self._cuts[word, draw] = self._merge(word, draw)
-                self._num_ids += len(word) + len(cut)  # without spaces, a word is a sentence
-            new += cut
-        return new
+                word_cut = self._merge(word, draw)
+                self._cuts[word, draw] = word_cut
+                self._num_ids += len(word) + len(word_cut)  # without spaces, a word is a sentence
+            ids_cut += word_cut
+        return ids_cut
 
     def _merge(self, word: Word, draw: int | None) -> Word:
         """The ids of a word after BPE; `draw` determines the skipped merges, and None skips none.
@@ -90,7 +94,8 @@ class BpeDropout:
                 skipped.add(at)
                 continue
             symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
-            skipped = {place - (place > at) for place in skipped if place not in (at - 1, at, at + 1)}
+            distant = (place for place in skipped if place not in (at - 1, at, at + 1))
+            skipped = {place - 1 if place > at else place for place in distant}  # one symbol less precedes these
         if any(symbol not in self._ids for symbol in symbols):  # a character without a piece
             return word
         return tuple(self._ids[symbol] for symbol in symbols)

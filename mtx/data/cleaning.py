@@ -52,7 +52,8 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     for `max_tokens` pieces of the largest size. identical: both sides are equal. length ratio: (longer + 10) /
     (shorter + 10) in UTF-8 bytes exceeds `max_length_ratio`.
     """
-    src, tgt = clean_text(src), clean_text(tgt)
+    src = clean_text(src)
+    tgt = clean_text(tgt)
     if not (_VISIBLE.search(src) and _VISIBLE.search(tgt)):
         return "empty"
     if _is_damaged(src) or _is_damaged(tgt):
@@ -123,10 +124,10 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
     _, numbers = np.unique(files, return_inverse=True)
     _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
     best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
-    _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
-    chosen = np.empty(src.size, np.intp)
-    chosen[best_first] = best_first[first[sources]]
-    return chosen
+    _, first_places, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
+    choices = np.empty(src.size, np.intp)
+    choices[best_first] = best_first[first_places[sources]]
+    return choices
 
 
 def find_first(hashes: Hashes) -> Mask:

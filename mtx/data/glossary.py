@@ -8,6 +8,7 @@ Flow: a file of source TAB target, or training text and `learn_lexicon` -> `Glos
 
 import functools
 import logging
+import math
 import re
 import unicodedata
 from array import array
@@ -65,25 +66,26 @@ class Glossary:
             UsageError: if the file is missing or not text.
             DataError: if a line is not a pair of terms, a term has two translations, or there are no terms.
         """
-        terms, num_thirds = dict[str, str](), 0
+        terms = dict[str, str]()
+        has_third_column = False
         for number, line in enumerate(read_lines(path, "strict"), 1):
             if not line.strip():
                 continue
             sides = [_nfc(side.strip()) for side in line.split("\t")]
             if len(sides) == 3:
-                num_thirds += 1
+                has_third_column = True
                 sides.pop()
             if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
-                each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
-                raise DataError(f"{path}:{number}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
+                limits = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
+                raise DataError(f"{path}:{number}: expected source term TAB target term, {limits}", _FROM_SPREADSHEET)
             src, tgt = sides
             if not terms and (src.lower(), tgt.lower()) in _HEADINGS:
                 logger.warning("%s:%d: skipping %s and %s, probably a heading", path, number, src, tgt)
                 continue
             if terms.setdefault(src, tgt) != tgt:
-                both = f"{printable(terms[src])} and {printable(tgt)}"
-                raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
-        if num_thirds:
+                translations = f"{printable(terms[src])} and {printable(tgt)}"
+                raise DataError(f"{path}:{number}: {printable(src)} has two translations, {translations}; expected one")
+        if has_third_column:
             logger.info("%s: skipping the third column", path)
         if not terms:
             raise DataError(f"{path}: no terms, expected lines of source term TAB target term")
@@ -109,7 +111,8 @@ class Glossary:
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
                     candidates.append((start - end, written != term, Match(start, end, term, self.terms[term])))
-        covered, matches = set[int](), list[Match]()
+        covered = set[int]()
+        matches = list[Match]()
         for _, _, match in sorted(candidates):
             if covered.isdisjoint(span := range(match.start, match.end)):
                 covered.update(span)
@@ -126,18 +129,19 @@ class Glossary:
 
 def mark_term(term: str, translation: str) -> str:
     """A term followed by its translation, between marks."""
-    before_term, before_translation, after = tuple(TERM_MARKS)
-    return f"{before_term}{term}{before_translation}{translation}{after}"
+    term_mark, translation_mark, end_mark = tuple(TERM_MARKS)
+    return f"{term_mark}{term}{translation_mark}{translation}{end_mark}"
 
 
 def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
     """A text with some of its parts replaced, given by their spans, which are in order and do not overlap."""
-    parts, done = list[str](), 0
-    for start, end, new in spans:
-        assert start >= done
-        parts += [text[done:start], new]
-        done = end
-    return "".join([*parts, text[done:]])
+    parts = list[str]()
+    position = 0
+    for start, end, replacement in spans:
+        assert start >= position
+        parts += [text[position:start], replacement]
+        position = end
+    return "".join([*parts, text[position:]])
 
 
 def find_words(term: str, text: str) -> list[tuple[int, int]]:
@@ -185,8 +189,11 @@ def _words(text: str) -> list[str]:
     """The words of a text with at least one letter; in scripts without spaces, pairs of adjacent letters."""
     spans = word_spans(text)
     words = [text[start:end] for start, end in spans if 1 < end - start <= MAX_TERM_CHARS and text[start].isalpha()]
-    for (start, middle), (same, end) in pairwise(spans):
-        if middle == same == start + 1 == end - 1 and text[start].isalpha() and text[same].isalpha():
+    for (start, middle), (next_start, end) in pairwise(spans):
+        are_letters = (
+            middle - start == 1 and end - next_start == 1 and text[start].isalpha() and text[next_start].isalpha()
+        )
+        if are_letters and middle == next_start:
             words.append(text[start:end])
     return words
 
@@ -214,16 +221,17 @@ def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glos
     for word, pairs in pairs_of.items():
         if len(pairs) < _MIN_PAIRS:
             continue
-        seen = pairs[:: -(-len(pairs) // _MOST_PAIRS)]
-        weight = len(pairs) / len(seen)
-        counts = Counter(chain.from_iterable(tgt_words[pair] for pair in seen))
-        scores = (
-            (2 * count * weight / (len(pairs) + num_pairs[other]), -other)
-            for other, count in counts.items()
-            if num_pairs[other] >= _MIN_PAIRS
-        )
-        dice, other = max(scores, default=(0.0, 0))
+        sample = pairs[:: math.ceil(len(pairs) / _MOST_PAIRS)]
+        weight = len(pairs) / len(sample)
+        counts = Counter(chain.from_iterable(tgt_words[pair] for pair in sample))
+        scores = {
+            number: 2 * count * weight / (len(pairs) + num_pairs[number])
+            for number, count in counts.items()
+            if num_pairs[number] >= _MIN_PAIRS
+        }
+        dice = max(scores.values(), default=0.0)
         if dice >= _MIN_DICE:
-            best[-other] = max(best.get(-other, (0.0, "")), (dice, word))
+            partner = min(number for number, score in scores.items() if score == dice)
+            best[partner] = max(best.get(partner, (0.0, "")), (dice, word))
     words = list(tgt_numbers)
-    return Glossary({word: words[other] for other, (_, word) in sorted(best.items())})
+    return Glossary({word: words[number] for number, (_, word) in sorted(best.items())})

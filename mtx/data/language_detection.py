@@ -39,9 +39,12 @@ from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
-_TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in no other
-_LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
-_ENOUGH_TEXTS, _ENOUGH_LETTERS = 10, 300  # minimum number of different sentences, and of letters
+_SURE_WORDS = 5  # minimum number of words of a line, for a text to be in one language and in no other
+_SURE_RATIO = 10  # and minimum ratio of its likelihood to another language's
+_ALIKE = 0.5  # minimum likeness to a language
+_ALIKE_RATIO = 1.5  # and minimum ratio to the likeness to another language, or of another text
+_ENOUGH_TEXTS = 10  # minimum number of different sentences
+_ENOUGH_LETTERS = 300  # minimum number of letters
 _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 # Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
@@ -78,7 +81,8 @@ class Profile:
         sample = set(islice(texts, _SAMPLE))
         letters = _letters(sample)
         if len(sample) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
-            sample, letters = set(), Counter()
+            sample = set()
+            letters = Counter()
         return cls(_by_key((_classify(text), 1 / len(sample)) for text in sample), letters)
 
     def likeness(self, language: str) -> float | None:
@@ -97,7 +101,7 @@ class Profile:
         """The code of the language that a text looks like, if it is clearly not the given one."""
         likeness = self.likeness(language)
         best = max(KNOWN, key=lambda key: self.languages[key])
-        is_other = likeness is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * likeness)
+        is_other = likeness is not None and self.languages[best] >= max(_ALIKE, _ALIKE_RATIO * likeness)
         return best if is_other and best != key_of(language) else None
 
 
@@ -105,7 +109,7 @@ def language_of(texts: Iterable[str]) -> str | None:
     """The code of the language of some sentences; None if they are too few, or it is unclear."""
     shares = Profile.of(texts).languages
     *_, (second, _), (best, language) = sorted((shares[key], key) for key in KNOWN)
-    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
+    return language if best >= max(_ALIKE, _ALIKE_RATIO * second) else None
 
 
 def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
@@ -115,9 +119,10 @@ def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
     """
     is_known = False
     for side, other_side, language in ((src, tgt, languages[0]), (tgt, src, languages[1])):
-        likeness, other_likeness = side.likeness(language), other_side.likeness(language)
+        likeness = side.likeness(language)
+        other_likeness = other_side.likeness(language)
         if likeness is not None and other_likeness is not None:
-            if other_likeness < max(_LOOKS_ALIKE, _TIMES * likeness):
+            if other_likeness < max(_ALIKE, _ALIKE_RATIO * likeness):
                 return False
             is_known = True
     return is_known
@@ -132,26 +137,26 @@ def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float
     weights = dict.fromkeys(languages, 0.0)
     if letters := _letters([text]):
         likelihood = _by_key(_detector().rank(text))
-        rest = max(0.0, 1 - sum(likelihood.get(key_of(language), 0.0) for language in languages))
+        remaining = max(0.0, 1 - sum(likelihood.get(key_of(language), 0.0) for language in languages))
         for language in languages:
             share = _share_in_script(letters, script_of(language))
-            weights[language] = likelihood.get(key_of(language), rest if share is None else rest * share)
+            weights[language] = likelihood.get(key_of(language), remaining if share is None else remaining * share)
     total = sum(weights.values()) or 1.0
     shares = {language: round(100 * weight / total, 1) for language, weight in weights.items()}
     return sorted(shares.items(), key=lambda item: -item[1])
 
 
-def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
+def is_surely_in(text: str, language: str, other_languages: Iterable[str]) -> bool:
     """Whether a text of at least five words, and each of its lines, is in a language and in none of some others.
 
     False if the detector does not support one of the languages: it would take Silesian for Polish.
     """
     lines = [
-        line for line in (text, *text.split("\n")) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _FEWEST_WORDS
+        line for line in (text, *text.split("\n")) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _SURE_WORDS
     ]
     for line in lines:
         likelihood = _by_key(_detector().rank(line))
-        rivals = (_TIMES_OTHERS * likelihood.get(key_of(other), 1.0) for other in others)
+        rivals = (_SURE_RATIO * likelihood.get(key_of(other), 1.0) for other in other_languages)
         if likelihood[key_of(language)] < max([_SURE, *rivals]):
             return False
     return bool(lines)
@@ -185,7 +190,7 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         columns: data.columns.
 
     Raises:
-        UsageError: if they are unknown; the help has the command that names them.
+        UsageError: if they are unknown; the hint has the command that names them.
         DataError: if the file cannot be read, or is not UTF-8 and so unclear.
     """
     languages, origin = languages_of(path, columns)
@@ -197,14 +202,16 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
     elif not any(languages):
         deque(reader_of(path)(path, PLAIN_NAMES, columns), 0)  # if its units have no text, the error names that
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
-    named = map(language_of_column, _IN_NAME.findall(path.name))
-    rest = chain((name for name in named if name and name not in languages), repeat("CODE"))
-    src, tgt = (language or next(rest) for language in [*dict.fromkeys(languages), None, None][:2])
+    in_name = map(language_of_column, _IN_NAME.findall(path.name))
+    candidates = chain((name for name in in_name if name and name not in languages), repeat("CODE"))
+    sides = [*dict.fromkeys(languages), None, None][:2]
+    src, tgt = (language or next(candidates) for language in sides)
+    settings = [f"data.src={src}", f"data.tgt={tgt}"]
+    if columns:
+        settings.insert(0, f"data.columns={','.join(columns)}")
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command(
-            "train", path, *[f"data.columns={','.join(columns)}"] * bool(columns), f"data.src={src}", f"data.tgt={tgt}"
-        ),
+        mtx_command("train", path, *settings),
     )
 
 
@@ -225,13 +232,13 @@ def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     if columns:
         numbers = {str(number): name for number, name in enumerate(names, 1)}
         names = [numbers.get(column, column) for column in columns]
-    named = {language: name for name in names if (language := language_of_column(name))}
-    if len(named) > 2:
-        named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-    if len(named) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(is_code, names)):
+    column_of = {language: name for name in names if (language := language_of_column(name))}
+    if len(column_of) > 2:
+        column_of = {language: name for language, name in column_of.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+    if len(column_of) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(is_code, names)):
         return [*map(code_of, names)], "its header"  # keys are names, so that one of them may be an unknown language
-    if len(named) >= 2:
-        return [*named], "its header"
+    if len(column_of) >= 2:
+        return [*column_of], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
     return [language_of(side) for side in (block.src, block.tgt)], _TEXT
 
@@ -260,13 +267,13 @@ def _column_names(path: Path, reader: Reader) -> list[str]:
     """
     if reader is read_parquet:
         with open_parquet(path) as file:
-            inside = [column.name for column in file.schema if column.path.startswith("translation.")]
-            return inside or list(file.schema.names)
+            inner_names = [column.name for column in file.schema if column.path.startswith("translation.")]
+            return inner_names or list(file.schema.names)
     lines = read_lines(path)
     if isinstance(reader, TableReader):
         return next(reader.rows(path, lines), [])
     with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader reports the problem
         row = json.loads(next(lines, "{}"))
-        inside = row.get("translation")
-        return [*inside] if isinstance(inside, dict) else [*row]
+        translation = row.get("translation")
+        return [*translation] if isinstance(translation, dict) else [*row]
     return []

@@ -104,8 +104,8 @@ _BY_NAME |= {names[2].casefold(): "en" for names in KNOWN.values()}
 # Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
 # ISO 15924 codes of the scripts without spaces between words.
-_CHINESE = "Hani Hans Hant Hanb Bopo"
-_OTHERS = "Jpan Hrkt Hira Kana Thai Laoo Khmr Mymr Tibt"
+_CHINESE_SCRIPTS = "Hani Hans Hant Hanb Bopo"
+_OTHER_SCRIPTS_WITHOUT_SPACES = "Jpan Hrkt Hira Kana Thai Laoo Khmr Mymr Tibt"
 _RIGHT_TO_LEFT = "Arab Hebr Thaa Syrc Nkoo Adlm Rohg Mand Samr Mend Yezi"
 _HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
@@ -187,9 +187,9 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
             counts as such a language whatever its code.
     """
     script = script_of(language)
-    if script in _CHINESE.split():
+    if script in _CHINESE_SCRIPTS.split():
         return "zh"
-    if script in _OTHERS.split():
+    if script in _OTHER_SCRIPTS_WITHOUT_SPACES.split():
         return "char"
     text = "\n".join(texts)
     num_without_spaces = len(_LETTER_WITHOUT_SPACES.findall(text))

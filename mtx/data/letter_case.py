@@ -21,7 +21,7 @@ _FEWEST_TITLE_WORDS = 3  # two words may be a name
 _FEWEST_LETTERS = 4  # fewer upper-case letters are mostly an abbreviation
 _SENTENCE_START = re.compile(r"(?:^|[.!?…][\"'’”»)]*\s)[\W_]{0,20}(?=[^\W\d_])")
 _PRONOUN = re.compile(r"I(?:['’].*)?")  # of English
-_WHOLE = 2  # the tokens of a one-piece word, with </s>
+_ONE_PIECE = 2  # the tokens of a one-piece word, with </s>
 _KNOWN_SHARE = 0.2  # minimum share of words in a title that are single pieces only in lower case; names are not
 _DOTTED = frozenset(["tr", "az", "crh"])  # languages in which I and i are two letters: I ı and İ i
 
@@ -31,7 +31,7 @@ def case_of(text: str) -> Case | None:
     if text.isupper():  # letters without case count as neither here
         letters = list(filter(str.isalpha, text))
         return "upper" if len(letters) > 1 and all(map(str.isupper, letters)) else None
-    if not all(first[0].isupper() for first in _BEGINNING.finditer(text)):  # most texts end it at their second word
+    if not all(letter[0].isupper() for letter in _BEGINNING.finditer(text)):  # most texts end it at their second word
         return None
     return "title" if len(_BEGINNING.findall(text)) >= _FEWEST_TITLE_WORDS else None
 
@@ -55,23 +55,26 @@ def truecase(
 
     def write(match: re.Match[str]) -> str:
         nonlocal num_known
-        word, at = match[0], match.start()
+        word = match[0]
+        at = match.start()
         small = _lower(word, language)
         capital = word[:1] + small[1:]
-        of_word, of_small, of_capital = count_tokens([word, small, capital])
-        num_known += of_small == _WHOLE < of_word
+        num_in_word, num_in_small, num_in_capital = count_tokens([word, small, capital])
+        if num_in_small == _ONE_PIECE and num_in_word > _ONE_PIECE:
+            num_known += 1
         if (case == "title" and word != capital) or any(start <= at < end for start, end in unchanged):
             return word
         if at in starts or (_PRONOUN.fullmatch(word) and code_of(language) == "en"):
             return capital
-        is_small = of_small < of_capital or of_small == _WHOLE or (of_small == of_capital and case == "upper")
-        return small if is_small else capital
+        if num_in_small < num_in_capital or num_in_small == _ONE_PIECE:
+            return small
+        return small if num_in_small == num_in_capital and case == "upper" else capital
 
-    usual = _WORD.sub(write, sentence)
+    truecased = _WORD.sub(write, sentence)
     if case == "title":
-        return usual if num_known >= max(1, _KNOWN_SHARE * len(words)) else None
-    after, before = count_tokens([usual, sentence])
-    return usual if after < before else None
+        return truecased if num_known >= max(1, _KNOWN_SHARE * len(words)) else None
+    num_truecased, num_unchanged = count_tokens([truecased, sentence])
+    return truecased if num_truecased < num_unchanged else None
 
 
 def _lower(text: str, language: str) -> str:

@@ -43,7 +43,7 @@ training.copied_target_ratio          0.5      0.5        0        0        0   
 _VALUES = {key: [json.loads(value) for value in values] for key, *values in map(str.split, _TABLE.strip().split("\n"))}
 _ROWS: list[int] = _VALUES.pop("pairs")
 # Values that do not depend on the amount of text, but must not change when another version resumes a run.
-_SAME = {
+_FIXED_VALUES = {
     "training.max_steps": None,
     "training.learning_rate": None,
     "training.cooldown": 0.5,
@@ -51,18 +51,18 @@ _SAME = {
     "decoding.beam_size": 5,
     "decoding.length_penalty": 1.0,
 }
-KEYS = (*_VALUES, *_SAME)
+KEYS = (*_VALUES, *_FIXED_VALUES)
 
 _PAIR_BYTES = 130  # UTF-8 bytes of a pair in the text of the measurements, both sides together
 _COPIES_FROM_BYTES = 100  # per side: captions of 65 bytes need no copies to learn from their sources, news of 156 do
 _MOST_PAIRS = 3_000_000  # at which counting stops; more make no difference
 _MOST_AT_HIGH_RATE = 160_000  # pairs; the peak of Eq. 3 is 0.002 there, higher in smaller rows, and 0.0007 above
-_UNKNOWN = 29_000  # the row that is shown while there is no text
+_ROW_WITHOUT_TEXT = 29_000  # the row that is shown while there is no text
 
 
 def smaller_rows(row: int) -> list[int]:
     """The rows below `row`, the largest first."""
-    return [other for other in reversed(_ROWS) if other < row]
+    return [smaller for smaller in reversed(_ROWS) if smaller < row]
 
 
 def nearest_row(num_pairs: float) -> int:
@@ -72,7 +72,7 @@ def nearest_row(num_pairs: float) -> int:
 
 def row_values(row: int) -> dict[str, Any]:
     """The values of `KEYS` in a row."""
-    return {key: values[_ROWS.index(row)] for key, values in _VALUES.items()} | _SAME
+    return {key: values[_ROWS.index(row)] for key, values in _VALUES.items()} | _FIXED_VALUES
 
 
 def measure(data: DataConfig) -> tuple[int, int]:
@@ -99,7 +99,8 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         UsageError: if there is no such row.
         UsageError, DataError: if the training text cannot be read.
     """
-    config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
+    config = resolved.config
+    run = RunLayout(Path(config.run_dir))
     explicit = set(filter(resolved.is_explicit, resolved.origins))
     if "model.preset" in explicit:
         explicit |= {f"model.{name}" for name in PRESETS["base"]}
@@ -110,13 +111,13 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         values = {key: written[key] for key in (*KEYS, "model.preset") if key not in explicit}
         undecided = {key for key in written["undecided"] if resolved.origins[key] != "command line"}
         values |= {"sizes": written["sizes"], "undecided": sorted(undecided)}
-        chosen = settings.replace_values(resolved, values, str(run.config))
+        sized = settings.replace_values(resolved, values, str(run.config))
         plan = durable.read_json(run.chosen).get("plan") if run.chosen.exists() else None
-        if plan and chosen.config.sizes == plan["row"]:
-            chosen.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
-        return chosen
-    num_pairs = row = _UNKNOWN
-    why = "data.train is not set yet"
+        if plan and sized.config.sizes == plan["row"]:
+            sized.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
+        return sized
+    num_pairs = row = _ROW_WITHOUT_TEXT
+    reason = "data.train is not set yet"
     side_bytes = 0.0
     if isinstance(config.sizes, int) and config.sizes not in _ROWS:
         raise UsageError(f"sizes={config.sizes}: expected corpus, given or one of {', '.join(map(str, _ROWS))}")
@@ -124,10 +125,11 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         num_pairs, num_bytes = measure(config.data)
         row = nearest_row(num_bytes / _PAIR_BYTES)  # for the number of pairs of the measured length with these bytes
         side_bytes = num_bytes / max(1, 2 * num_pairs)
-        more = " or more" * (num_pairs >= _MOST_PAIRS)
-        why = f"the measured size nearest to {num_pairs:,} pairs{more} of {side_bytes:.0f} bytes per side"
+        more = " or more" if num_pairs >= _MOST_PAIRS else ""
+        reason = f"the measured size nearest to {num_pairs:,} pairs{more} of {side_bytes:.0f} bytes per side"
     if isinstance(config.sizes, int):
-        row, why = config.sizes, "as sizes says"
+        row = config.sizes
+        reason = "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies; so does a model of
     # several directions, since a copy has none
     is_multilingual = config.data.language_pairs[1:]
@@ -141,7 +143,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     # sizes that are given as a whole fit no other row
     is_open = config.sizes == "corpus" and "model.preset" not in explicit and not config.training.init_from
     values |= {"sizes": row, "undecided": sorted(values.keys() & _VALUES) if is_open else ()}
-    chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
+    sized = settings.replace_values(resolved, values, f"for about {row:,} pairs ({reason})")
     if config.tokenizer.vocab_size == "auto":
-        chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({why})"
-    return chosen
+        sized.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({reason})"
+    return sized

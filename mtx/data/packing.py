@@ -64,10 +64,10 @@ def micro_batch_shape(
             `max_sentences`: there is room for a quarter more sentences than usual, up to the limit of the kernel. A
             step with more sentences gets more micro-batches. None: room for all sentences that a step can have.
     """
-    least = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
+    fewest = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
     if tokens_per_sentence is None:
-        return least, _shape(batch_tokens, least, ratio, max_tokens)
-    for k in range(least, max(least, batch_tokens // max_tokens) + 1, num_ranks):
+        return fewest, _shape(batch_tokens, fewest, ratio, max_tokens)
+    for k in range(fewest, max(fewest, batch_tokens // max_tokens) + 1, num_ranks):
         shape = _shape(batch_tokens, k, ratio, max_tokens)
         sentences = math.ceil(1.25 * shape.num_tgt / tokens_per_sentence) + 16 + shape.spare
         if sentences <= _MAX_KERNEL_SENTENCES:
@@ -83,7 +83,8 @@ def _shape(batch_tokens: int, k: int, ratio: float, max_tokens: int) -> Shape:
     spare = 1
     while spare < -(-int(max(real_src, real_tgt) + spare) // max_tokens) - (-128 // max_tokens):  # 128: rounding
         spare += 1
-    num_tgt, num_src = _round_up(real_tgt + spare), _round_up(real_src + spare)
+    num_tgt = _round_up(real_tgt + spare)
+    num_src = _round_up(real_src + spare)
     return Shape(num_src, num_tgt, max(num_tgt // 3, num_tgt // 4 + spare), max_tokens, spare)
 
 
@@ -125,7 +126,8 @@ def _distribute(sizes: Ints, k: int, room: Ints) -> list[Ints]:
         has_room = (loads + sizes[i] <= room).all(axis=1)
         if not has_room.any():
             members.append([])
-            loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
+            loads = np.pad(loads, ((0, 1), (0, 0)))
+            has_room = np.append(has_room, True)
         weighted = loads[:, :2] @ sizes[i, :2]
         j = min(np.flatnonzero(has_room), key=weighted.__getitem__)
         members[j].append(i)
@@ -204,10 +206,10 @@ def pack(src: Side, tgt: Side, pairs: Ints, shape: Shape, pad_id: int, start_id:
     ):
         dummies = (tail + np.arange(num_dummies)[::-1]) // max(num_dummies, 1)  # they differ by at most one
         sizes = np.concatenate([num_tokens, dummies])
-        first = sizes.cumsum() - sizes
-        offsets[: len(first)] = first
-        offsets[len(first) :] = len(positions)
-        np.subtract(np.arange(len(positions)), first.repeat(sizes), out=positions)
+        packed_starts = sizes.cumsum() - sizes
+        offsets[: len(packed_starts)] = packed_starts
+        offsets[len(packed_starts) :] = len(positions)
+        np.subtract(np.arange(len(positions)), packed_starts.repeat(sizes), out=positions)
         starts = side.starts[pairs]
         # Touch each sentence first: these reads wait for memory together, those below would wait one by one. For pairs
         # scattered over 5M, a step of 25,000 tokens takes 65 us with this line and 144 us without it.
@@ -257,11 +259,14 @@ def _in_buffer(batch: PackedBatch, buffer: Tensor) -> PackedBatch:
 
 def twice(batch: PackedBatch) -> PackedBatch:
     """A batch with its sentences twice: all of them, then the batch with its dummies. It has no buffer."""
-    num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
+    num_src = batch.num_src_tokens
+    num_tgt = batch.num_tgt_tokens
+    num = batch.num_sentences
     fields = dict[str, Any]()
     for name in SLICES:
-        field, size = getattr(batch, name), num_src if name.startswith("src") else num_tgt
-        parts = [field[:num], field + size] if name.endswith("offsets") else [field[:size], field]
+        tensor = getattr(batch, name)
+        size = num_src if name.startswith("src") else num_tgt
+        parts = [tensor[:num], tensor + size] if name.endswith("offsets") else [tensor[:size], tensor]
         fields[name] = torch.cat(parts)
     fields |= {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
     return replace(batch, **fields, buffer=torch.empty(0))
@@ -274,13 +279,13 @@ class LoadedStep:
     Attributes:
         micro_batches: of this rank: with R ranks, rank r has the micro-batches r, r + R, r + 2R and so on.
         num_src_tokens, num_tgt_tokens: of the whole step, on all ranks.
-        after: the data position of the next step.
+        position_after: the data position of the next step.
     """
 
     micro_batches: list[PackedBatch]
     num_src_tokens: int
     num_tgt_tokens: int
-    after: SamplerState
+    position_after: SamplerState
 
 
 def load_steps(
@@ -307,14 +312,14 @@ def load_steps(
             return None
         groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
         groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
-        of_rank = groups[rank::num_ranks]
+        rank_pairs = groups[rank::num_ranks]
         if not step.sides:
-            of_rank = [step.pairs[group] for group in of_rank]
+            rank_pairs = [step.pairs[group] for group in rank_pairs]
         src, tgt = step.sides or (store.src, store.tgt)
-        packed = [pack(src, tgt, pairs, shape, store.num_ids, start_id) for pairs in of_rank]
+        packed = [pack(src, tgt, pairs, shape, store.num_ids, start_id) for pairs in rank_pairs]
         if pin:
             packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
-        return LoadedStep(packed, int(step.src_lengths.sum()), int(step.tgt_lengths.sum()), step.after)
+        return LoadedStep(packed, int(step.src_lengths.sum()), int(step.tgt_lengths.sum()), step.position_after)
 
     on_device = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin else (None, ())
     pool = ThreadPoolExecutor(1, "mtx-loader", *on_device)

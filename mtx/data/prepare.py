@@ -176,7 +176,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
-        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
+        figures = _describe_text(TokenStore.load(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
@@ -397,7 +397,8 @@ class ChosenText:
             reader = pa.ipc.open_file(file)
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(CLEANED.names[:5])
-                start, stop = stop, stop + batch.num_rows
+                start = stop
+                stop = start + batch.num_rows
                 if (pairs := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
                     yield pairs
 

@@ -67,10 +67,10 @@ class Side:
 
 def join(sides: Sequence[Side]) -> Side:
     """The sentences of several sides, each with its own `tokens`, one after the other."""
-    firsts = accumulate((len(side.tokens) for side in sides), initial=0)
+    offsets = accumulate((len(side.tokens) for side in sides), initial=0)
     return Side(
         np.concatenate([side.tokens for side in sides]),
-        np.concatenate([side.starts + first for side, first in zip(sides, firsts, strict=False)]),
+        np.concatenate([side.starts + offset for side, offset in zip(sides, offsets, strict=False)]),
         np.concatenate([side.lengths for side in sides]),
     )
 
@@ -107,7 +107,7 @@ class Step:
     pairs: Ints
     src_lengths: Lengths
     tgt_lengths: Lengths
-    after: SamplerState
+    position_after: SamplerState
     sides: tuple[Side, ...]
 
 
@@ -174,12 +174,14 @@ class BatchSampler:
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
         """The next `num_pairs` pairs, which may extend over several epochs."""
         parts: list[Chunk] = []
-        epoch, index = position.epoch, position.index
+        epoch = position.epoch
+        index = position.index
         while num_pairs > 0:
             if index >= len(self._order(epoch)):
-                epoch, index = epoch + 1, 0
-            first = index % CHUNK
-            parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
+                epoch += 1
+                index = 0
+            start = index % CHUNK
+            parts.append(self._chunk(epoch, index // CHUNK).take(slice(start, start + num_pairs)))
             index += len(parts[-1].pairs)
             num_pairs -= len(parts[-1].pairs)
         if len(parts) == 1:  # without a copy
@@ -198,20 +200,23 @@ class BatchSampler:
             if chunk.sides:
                 src, tgt = (side.lengths for side in chunk.sides)
             else:
-                src, tgt = self._src_lengths[chunk.pairs], self._tgt_lengths[chunk.pairs]
+                src = self._src_lengths[chunk.pairs]
+                tgt = self._tgt_lengths[chunk.pairs]
             budgets = (src, self._src_budget), (tgt, self._tgt_budget)
             size = min(int(lengths.cumsum().searchsorted(budget, side="right")) for lengths, budget in budgets)
             if size < num_pairs:  # a budget is used up, so further pairs do not matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
-        epoch, index = position.epoch, position.index + size
+        epoch = position.epoch
+        index = position.index + size
         while index >= (num_items := len(self._order(epoch))):
-            epoch, index = epoch + 1, index - num_items
+            epoch += 1
+            index -= num_items
         return Step(
             pairs=chunk.pairs[:size],
             src_lengths=src[:size],
             tgt_lengths=tgt[:size],
-            after=SamplerState(epoch, index),
+            position_after=SamplerState(epoch, index),
             sides=chunk.sides,
         )
 
@@ -226,4 +231,4 @@ def steps(sampler: BatchSampler, position: SamplerState, num_steps: int) -> Iter
     for _ in range(num_steps):
         step = sampler.step(position)
         yield step
-        position = step.after
+        position = step.position_after

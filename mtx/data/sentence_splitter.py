@@ -46,7 +46,8 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
         parts = segment(code, plain)
         letters = [match.start() for match in _LETTER.finditer(text)]
         writes_capitals = text != text.lower()
-        sentences, start = list[str](), 0
+        sentences = list[str]()
+        start = 0
         for part, end in zip(parts[:-1], accumulate(map(len, parts)), strict=False):
             is_sentence = bisect_left(letters, start) < bisect_left(letters, end) < len(letters)  # not `1.`, not `:)`
             last_word = "".join(part.split()[-1:])
@@ -98,7 +99,7 @@ def lead_pattern(language: str) -> re.Pattern[str]:
 def multi_sentence_share(lines: Sequence[str], language: str) -> float:
     """The share of lines with more than one sentence, from 0 to 1."""
     split = sentence_splitter(language)
-    return sum(len(split(line)) > 1 for line in lines) / max(1, len(lines))
+    return sum(1 for line in lines if len(split(line)) > 1) / max(1, len(lines))
 
 
 def space_between(before: str, after: str) -> str:

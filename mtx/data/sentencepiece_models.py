@@ -18,7 +18,9 @@ from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZE
 
 EOS_ID = 0
 UNK_ID = 1
-EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+EOS = "</s>"
+UNK = "<unk>"
+PAD = "<pad>"
 Encoded = list[list[int]]  # the token ids of sentences
 SPACE = "▁"  # SentencePiece's sign before a word
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a byte piece
@@ -58,29 +60,33 @@ class JointModel:
         self.source = self.target = model
         self.files = {TOKENIZER_MODEL: model}
         processor = _processor(model)
-        self._processors = [processor] * 2  # of source and target
+        self._src_processor = self._tgt_processor = processor
         self.pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
         self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
         self.languages = dict[str, int]()
 
     def split(self, texts: list[str], target: bool = False, num_threads: int = -1) -> list[list[str]]:
         """The pieces of texts; what no piece has is itself."""
-        return _encoded(self._processors[target], texts, num_threads, out_type=str)
+        processor = self._tgt_processor if target else self._src_processor
+        return _encoded(processor, texts, num_threads, out_type=str)
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
-        return _encoded(self._processors[target], texts, num_threads)
+        processor = self._tgt_processor if target else self._src_processor
+        return _encoded(processor, texts, num_threads)
 
     def decode(self, ids: Encoded) -> list[str]:
         """The text of ids below `num_pieces`."""
-        return [self._processors[True].decode(sentence) for sentence in ids]
+        return [self._tgt_processor.decode(sentence) for sentence in ids]
 
     def merges(self, target: bool) -> tuple[dict[int, str], dict[str, int]]:
         """The merges of a BPE model: the text of each piece id, and the rank of each merged text.
 
         The lower the rank, the earlier the merge. Other models have no merges.
         """
-        processor, texts, scores = self._processors[target], dict[int, str](), dict[str, float]()
+        processor = self._tgt_processor if target else self._src_processor
+        texts = dict[int, str]()
+        scores = dict[str, float]()
         for number in range(len(processor)):
             piece = processor.id_to_piece(number)
             no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
@@ -113,7 +119,8 @@ class SplitModel(JointModel):
         self.target = target
         self.vocabulary = vocabulary
         self.files = {TOKENIZER_SRC_MODEL: source, TOKENIZER_TGT_MODEL: target}
-        self._processors = [_processor(source), _processor(target)]
+        self._src_processor = _processor(source)
+        self._tgt_processor = _processor(target)
         self.pieces = [*vocabulary][:-1]
         self.languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
         self._silent = {UNK_ID, EOS_ID, *self.languages.values()}  # ids that are not part of the text
@@ -131,7 +138,7 @@ class SplitModel(JointModel):
         """
         pieces = ([self.pieces[token] for token in sentence if token not in self._silent] for sentence in ids)
         # SentencePiece returns a piece of the source model only unchanged, with its ▁.
-        return [self._processors[True].decode(sentence).replace(SPACE, " ").strip() for sentence in pieces]
+        return [self._tgt_processor.decode(sentence).replace(SPACE, " ").strip() for sentence in pieces]
 
 
 def _processor(model: bytes) -> Any:

@@ -32,7 +32,8 @@ Batch: TypeAlias = pa.RecordBatch
 
 
 def _schema(num_ids: int) -> Any:
-    ids, text = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32()), pa.large_string()
+    ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
+    text = pa.large_string()
     columns = {"src_ids": ids, "tgt_ids": ids, "line": pa.int64(), "corpus": pa.uint16()}
     return pa.schema(columns | {"src_text": text, "tgt_text": text})
 
@@ -74,7 +75,7 @@ class TokenStore:
     _table: Any
 
     @classmethod
-    def open(cls, path: Path) -> "TokenStore":
+    def load(cls, path: Path) -> "TokenStore":
         """Map a store.
 
         Raises:
@@ -84,7 +85,8 @@ class TokenStore:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
             metadata = json.loads(reader.schema.metadata[_METADATA])
-            num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
+            num_ids = int(metadata["num_ids"])
+            weights = np.array(metadata["weights"], dtype=np.float64)
             if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")
             table = reader.read_all()
@@ -135,7 +137,8 @@ class TokenStore:
 
 def _view(tokens: Ids, chunks: Iterable[Any]) -> Side:
     """View the ids of a column in place, by the offset of each chunk's values in the mapped file."""
-    starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    starts = [np.empty(0, np.int64)]
+    lengths = [np.empty(0, np.int32)]
     for ids in chunks:
         offsets = ids.offsets.to_numpy()
         distance = ids.values.buffers()[1].address - tokens.ctypes.data  # of a batch that is read whole
@@ -174,8 +177,8 @@ def load_prepared(data_dir: Path) -> PreparedData:
     durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files(data_dir)])
     report = durable.read_json(data_dir / REPORT)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
-    train, valid = (TokenStore.open(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))
-    tests = {name: TokenStore.open(data_dir / test_store(name)) for name in report["tests"]}
+    train, valid = (TokenStore.load(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))
+    tests = {name: TokenStore.load(data_dir / test_store(name)) for name in report["tests"]}
     entries = durable.read_manifest(data_dir)
     del entries[SETTINGS]
     sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
@@ -185,4 +188,4 @@ def load_prepared(data_dir: Path) -> PreparedData:
 def load_valid(data_dir: Path) -> TokenStore:
     """Verify and open only the validation set, also of an untrusted run; raises DamagedFileError."""
     durable.verify(data_dir, {VALID_STORE: _MAX_VALID_BYTES}, only_needed=True)
-    return TokenStore.open(data_dir / VALID_STORE)
+    return TokenStore.load(data_dir / VALID_STORE)

@@ -115,8 +115,9 @@ class Tokenizer:
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        self.languages, self.rule = languages or {}, rule
-        self.num_forced = int(rule == "both")
+        self.languages = languages or {}
+        self.rule = rule
+        self.num_forced = 1 if rule == "both" else 0
         self._starts = {**self.tags, **models.languages, **{f">>{name}<<": i for name, i in self.languages.items()}}
         marks = TERM_MARKS if has_marks else ""
         self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
@@ -177,12 +178,19 @@ class Tokenizer:
         texts = [normalize(text, self.normalization) for text in texts]
         if target or not self.marks:
             return self.models.encode(texts, target, num_threads)
-        parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
-        ids = iter(self.models.encode([part for split in parts for part in split[::2]], target, num_threads))
-        return [
-            [token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))]
-            for split in parts
-        ]
+        texts_in_parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
+        parts_without_marks = [part for parts in texts_in_parts for part in parts[::2]]
+        part_ids = iter(self.models.encode(parts_without_marks, target, num_threads))
+        encoded = list[list[int]]()
+        for parts in texts_in_parts:
+            ids = list[int]()
+            for part in parts:
+                if part in self.marks:
+                    ids.append(self.marks[part])
+                else:
+                    ids += next(part_ids)
+            encoded.append(ids)
+        return encoded
 
     def decode(self, ids: Encoded) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
@@ -197,9 +205,9 @@ class Tokenizer:
         """The translations given after the terms of a source."""
         if not self.marks:
             return []
-        _, before, after = self.marks.values()
-        starts = [place + 1 for place, token in enumerate(ids) if token == before]
-        return self.decode([ids[start : ids.index(after, start)] for start in starts if after in ids[start:]])
+        _, translation_mark, end_mark = self.marks.values()
+        starts = [place + 1 for place, token in enumerate(ids) if token == translation_mark]
+        return self.decode([ids[start : ids.index(end_mark, start)] for start in starts if end_mark in ids[start:]])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
@@ -222,11 +230,15 @@ class Tokenizer:
         Raises:
             DamagedFileError: if a file is missing or damaged, or the files do not belong together.
         """
-        first, *others, json_path = (directory / name for name in tokenizer_files(directory))
+        model_path, *tgt_paths, json_path = (directory / name for name in tokenizer_files(directory))
         description = read_json(json_path)
         pieces = description.get("pieces")
-        models = read_split(first, others[0], json_path, pieces) if others else read_joint(first)
+        if tgt_paths:
+            models: JointModel = read_split(model_path, tgt_paths[0], json_path, pieces)
+        else:
+            models = read_joint(model_path)
         has_marks = "marks" in description
+        num_marks = len(TERM_MARKS) if has_marks else 0
         match {"reserved": models.num_reserved, "languages": {"rule": "target", "ids": {}}, **description}:
             case {
                 "normalization": form,
@@ -237,14 +249,16 @@ class Tokenizer:
                 form in get_args(Form)
                 and all(map(TAG.fullmatch, [*tags, *ids]))
                 and type(num_reserved) is int
-                and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+                and len(tags) <= num_reserved - num_marks <= MAX_PIECES
                 and bool(ids) == ("languages" in description)
                 and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
             ):
                 tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
                 if description == {**description, **tokenizer._description()}:
                     return tokenizer
-        raise DamagedFileError(f"{json_path}: its normalization, tags, languages or pieces do not match {first.name}")
+        raise DamagedFileError(
+            f"{json_path}: its normalization, tags, languages or pieces do not match {model_path.name}"
+        )
 
     def _description(self) -> Json:
         num_reserved = self.num_ids - self.num_pieces
@@ -318,7 +332,8 @@ def train_tokenizer(
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
+    room = NUM_RESERVED - len(TERM_MARKS) if has_marks else NUM_RESERVED
+    if len(tags) > room:
         raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
     ids = {name: token for token, name in enumerate(dict.fromkeys(languages), UNK_ID + 1)}  # as SentencePiece does
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
@@ -346,10 +361,12 @@ def train_tokenizer(
             message = " ".join(str(error).split())
             if not (wrong_size := _WRONG_SIZE.search(message)):
                 raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}") from None
-            most, least = wrong_size.groups()
+            maximum, minimum = wrong_size.groups()
         else:
             return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks, languages=ids)
-    problem = f"is too large for this corpus; the maximum is {most}"
-    if least:
-        problem = f"is too small for its characters; the minimum is {least}"
-    raise DataError(f"tokenizer.vocab_size {vocab_size} {problem}", f"tokenizer.vocab_size={most or least}, or auto")
+    problem = f"is too large for this corpus; the maximum is {maximum}"
+    if minimum:
+        problem = f"is too small for its characters; the minimum is {minimum}"
+    raise DataError(
+        f"tokenizer.vocab_size {vocab_size} {problem}", f"tokenizer.vocab_size={maximum or minimum}, or auto"
+    )

@@ -28,11 +28,11 @@ class File(io.FileIO):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        done = 0
+        num_written = 0
         with name_in_errors(Path(self.name)):
-            while done < len(view):
-                done += write(self.fileno(), view[done:])
-        return done
+            while num_written < len(view):
+                num_written += write(self.fileno(), view[num_written:])
+        return num_written
 
 
 def create(path: Path, mode: int | None = None) -> IO[bytes]:

@@ -230,7 +230,10 @@ def _settle(old: Path) -> None:
     """Complete the replacement that has renamed a directory to `old`, or undo it if nothing has its name."""
     path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
     if os.path.lexists(old):
-        remove_directory(old) if os.path.lexists(path) else disk.rename(old, path)
+        if os.path.lexists(path):
+            remove_directory(old)
+        else:
+            disk.rename(old, path)
 
 
 def is_temporary(name: str) -> bool:
@@ -256,7 +259,10 @@ def foreign_entries(directory: Path) -> list[Path]:
 def remove_temporaries(directory: Path) -> None:
     """Undo interrupted writes in `directory`; the caller must hold the lock of the run."""
     for path in [path for path in directory.glob(f"{TEMPORARY_PREFIX}*") if is_temporary(path.name)]:
-        _settle(path) if path.name.startswith(_OLD_PREFIX) else _remove_tree(path)
+        if path.name.startswith(_OLD_PREFIX):
+            _settle(path)
+        else:
+            _remove_tree(path)
 
 
 def sha256(path: Path) -> str:
@@ -280,16 +286,17 @@ def replace_files(directory: Path, files: Mapping[str, bytes]) -> None:
     Until all are written, the manifest has a list of entries for each: what was there, None for nothing, and the new.
     """
     listed = read_manifest(directory)
-    both, new = Json(), Json()
+    new_entries = Json()
+    accepted_entries = Json()
     for name, data in files.items():
         path = directory / name
-        before = listed.get(name) or (_entry(path) if path.is_file() else None)
-        new[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        both[name] = [*_accepted(before), new[name]]
-    write_json(directory / MANIFEST, {"files": listed | both})
+        old_entry = listed.get(name) or (_entry(path) if path.is_file() else None)
+        new_entries[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        accepted_entries[name] = [*_accepted(old_entry), new_entries[name]]
+    write_json(directory / MANIFEST, {"files": listed | accepted_entries})
     for name, data in files.items():
         write_bytes(directory / name, data)
-    write_json(directory / MANIFEST, {"files": listed | new})
+    write_json(directory / MANIFEST, {"files": listed | new_entries})
 
 
 def _accepted(entry: Any) -> list[Any]:
@@ -357,7 +364,8 @@ def remove_directory(path: Path) -> None:
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
     """Rename a directory to `damaged-NAME` or `damaged-NAME-2`, which is never read; returns the new path."""
-    name, number = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}", 1
+    name = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"
+    number = 1
     while os.path.lexists(aside := path.with_name(name if number == 1 else f"{name}-{number}")):
         number += 1
     disk.rename(path, aside)

@@ -115,7 +115,8 @@ def read_run(paths: RunLayout) -> ModelDescription:
         raise UsageError(
             f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
         )
-    report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
+    report = paths.data / REPORT
+    files = (*tokenizer_files(paths.data), REPORT)
     durable.verify(paths.data, dict.fromkeys(files, MAX_TOKENIZER_BYTES), only_needed=True)
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
@@ -162,8 +163,8 @@ def info_of(config: Config, report: Json) -> Json:
         report: the report.json of the run's data.
     """
     unused = {"src", "tgt"} if config.data.directions else {"directions"}
-    known = {**report, **config.data.model_dump(mode="json", exclude=unused), **config.decoding.model_dump()}
-    return {key: known[key] for key in _Info.model_fields if key in known}
+    values = {**report, **config.data.model_dump(mode="json", exclude=unused), **config.decoding.model_dump()}
+    return {key: values[key] for key in _Info.model_fields if key in values}
 
 
 def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -56,16 +56,16 @@ class ResumableRows:
             return 0
         num_done = 0
         with self.path.open("rb+") as file:
-            first = file.readline(len(self._beginning))
-            if not self._beginning.startswith(first):
+            first_line = file.readline(len(self._beginning))
+            if not self._beginning.startswith(first_line):
                 raise foreign
-            end = len(first)
+            complete_bytes = len(first_line)
             while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):
                     num_done += len(block)
-                    end += sum(map(len, block))
-            file.truncate(end)
-        if first != self._beginning:  # killed at the start
+                    complete_bytes += sum(map(len, block))
+            file.truncate(complete_bytes)
+        if first_line != self._beginning:  # killed at the start
             disk.unlink(self.path)
         if num_done:
             logger.info(f"{self.path}: {counted(num_done, 'line')} are translated; resuming")

@@ -50,7 +50,7 @@ _ATTEMPTS = 100  # another start that cleans up at the same moment can make an a
 _DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # after any other error the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 # Prefixes of files that file systems and desktops create, even in an empty volume.
-_OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
+_SYSTEM_FILES = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 
 
 @contextlib.contextmanager
@@ -128,7 +128,10 @@ def open_run(config: Config) -> Iterator[RunLayout]:
 def _remove(*paths: Path) -> None:
     for path in paths:
         with contextlib.suppress(OSError):  # it is missing, or others put something there
-            path.rmdir() if path.is_dir() else path.unlink()
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 def refuse_foreign(paths: RunLayout) -> None:
@@ -152,7 +155,7 @@ def _is_trace(path: Path, paths: RunLayout) -> bool:
     """Whether a path is of a start that was killed before it wrote the configuration, or of the system."""
     if path == paths.lock:
         return not path.stat().st_size
-    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
+    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_SYSTEM_FILES)
 
 
 def clean_up(paths: RunLayout) -> None:
@@ -312,9 +315,15 @@ def run_state(paths: RunLayout, events: Sequence[Event]) -> RunState:
         return RunState("running")
     if is_finished(paths, events):
         return RunState("finished")
-    name = "stopped" if any(event.get("step") for event in events) else "prepared" if paths.data.exists() else "new"
+    if any(event.get("step") for event in events):
+        name = "stopped"
+    elif paths.data.exists():
+        name = "prepared"
+    else:
+        name = "new"
     status = durable.read_json(paths.status) if paths.status.exists() else {}
-    outcome, reason = (str(status.get(key) or "") for key in ("state", "reason"))
+    outcome = str(status.get("state") or "")
+    reason = str(status.get("reason") or "")
     return RunState(name, "stopped", KILLED) if outcome == "running" else RunState(name, outcome, reason)
 
 
@@ -347,12 +356,12 @@ class Status:
 
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
-        left = format_duration(math.inf if self.left_s is None else self.left_s)
+        time_left = format_duration(math.inf if self.left_s is None else self.left_s)
         return [
             f"state:     {self.state}",
             f"step:      {self.progress()}",
             f"best:      {self.best()}",
-            f"time left: {'none' if self.state == 'finished' else left}",
+            f"time left: {'none' if self.state == 'finished' else time_left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
@@ -365,9 +374,12 @@ class Status:
 
     def progress(self) -> str:
         """The progress of the run, such as "970 of 1,100"; the step is larger if max_steps was lowered since."""
-        of_steps = "" if self.max_steps is None else f" of {self.max_steps:,}"
-        of_epochs = "" if self.max_epochs is None else f" (epoch {self.epochs or 0:.1f} of {self.max_epochs:,})"
-        return f"{self.step:,}{of_steps}{of_epochs}"
+        text = f"{self.step:,}"
+        if self.max_steps is not None:
+            text += f" of {self.max_steps:,}"
+        if self.max_epochs is not None:
+            text += f" (epoch {self.epochs or 0:.1f} of {self.max_epochs:,})"
+        return text
 
 
 def unfinished(root: Path) -> str | None:
@@ -387,25 +399,26 @@ def read_status(root: Path) -> Status:
     """
     paths = require_run(root)
     events = list(read_events(paths.metrics, all_steps=False))
-    last: Event = {}
+    latest: Event = {}
     for event in events:
-        last |= event
+        latest |= event
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
     best = max(validations, key=lambda event: quality(event, key), default=Event())
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
-    training, state = load_config(paths).training, run_state(paths, events)
+    training = load_config(paths).training
+    state = run_state(paths, events)
     return Status(
         run=str(root),
         state=state.name,
-        step=last.get("step", 0),
-        max_steps=last.get("max_steps") if training.max_epochs or training.time_limit else training.max_steps,
+        step=latest.get("step", 0),
+        max_steps=latest.get("max_steps") if training.max_epochs or training.time_limit else training.max_steps,
         max_epochs=training.max_epochs,
-        epochs=last.get("epochs"),
+        epochs=latest.get("epochs"),
         best_step=best.get("step"),
         best_metric=DECIDING_METRICS[key],
         best_score=best.get(key),
-        left_s=None if state.name == "finished" else last.get("left_s"),
+        left_s=None if state.name == "finished" else latest.get("left_s"),
         scores=scores,
         reason=state.reason or None,
     )

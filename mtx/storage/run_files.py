@@ -27,7 +27,8 @@ OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 MODEL_CONFIG = "config.json"
 TOKENIZER_MODEL = "tokenizer.model"
-TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL = "tokenizer.src.model", "tokenizer.tgt.model"
+TOKENIZER_SRC_MODEL = "tokenizer.src.model"
+TOKENIZER_TGT_MODEL = "tokenizer.tgt.model"
 TOKENIZER_JSON = "tokenizer.json"
 SCORES = "scores.json"
 QUALITY = "quality.json"
@@ -45,7 +46,8 @@ REFERENCE_TEXT = "ref.txt"
 # In an export to CTranslate2
 EXPORT_CONFIG = "mtx.json"
 EXPORT_EXAMPLE = "example.py"
-CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
+CTRANSLATE2_WEIGHTS = "model.bin"
+CTRANSLATE2_CONFIG = "config.json"
 CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 
 # In a MarianMT directory, as transformers has it and an export to Hugging Face is
@@ -147,8 +149,11 @@ def load_config(paths: RunLayout) -> "Config":
     durable.require_file(paths.config)
     config = settings.load(paths.config)
     if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
-        new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
-        raise UsageError(f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {new}")
+        copy = shell_command("cp", paths.config, "COPY.yaml")
+        train = mtx_command("train", "COPY.yaml", "run_dir=NEW")
+        raise UsageError(
+            f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {copy} && {train}"
+        )
     return config
 
 
@@ -257,8 +262,8 @@ def model_identity(model: str | Path) -> str:
     hashes = []
     for root in map(find_model, require_models(model)):
         run = RunLayout(root)
-        whole = [root] if (root / MANIFEST).is_file() else map(run.checkpoint, checkpoint_steps(run))
-        hashes.append(" ".join(durable.sha256(directory / MANIFEST) for directory in whole))
+        directories = [root] if (root / MANIFEST).is_file() else map(run.checkpoint, checkpoint_steps(run))
+        hashes.append(" ".join(durable.sha256(directory / MANIFEST) for directory in directories))
     return "+".join(hashes)
 
 

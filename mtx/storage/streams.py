@@ -36,7 +36,8 @@ def set_up() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             os.set_blocking(stream.fileno(), True)
-    sys.stdout, sys.stderr = _wrap(sys.stdout, "standard output"), _wrap(sys.stderr, "standard error")
+    sys.stdout = _wrap(sys.stdout, "standard output")
+    sys.stderr = _wrap(sys.stderr, "standard error")
 
 
 def _wrap(stream: Any, name: str) -> Any:
@@ -96,7 +97,7 @@ def shows_progress() -> bool:
 
 @contextlib.contextmanager
 def progress(
-    what: str, total: int | None = None, unit: str = "lines", is_hidden: bool = False
+    description: str, total: int | None = None, unit: str = "lines", is_hidden: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Show how far some work is: a bar on a terminal, elsewhere a log line now and then. An inner one is not shown.
 
@@ -113,29 +114,30 @@ def progress(
     if _is_showing:
         yield lambda number: None
         return
-    timed_from = done = 0
-    begun = time.monotonic()
-    line_at = begun + LINE_EVERY_S / 3
+    timed_from = num_done = 0
+    timed_since = time.monotonic()
+    line_at = timed_since + LINE_EVERY_S / 3
 
     def update(number: int) -> None:
-        nonlocal timed_from, done, begun, line_at
-        done += number
+        nonlocal timed_from, num_done, timed_since, line_at
+        num_done += number
         bar.update(number)
         now = time.monotonic()
-        if done == number:
-            timed_from, begun = done, now
-        elif number and now >= line_at and done < (total or math.inf) and not sys.stderr.isatty():
+        if num_done == number:
+            timed_from = num_done
+            timed_since = now
+        elif number and now >= line_at and num_done < (total or math.inf) and not sys.stderr.isatty():
             line_at = now + LINE_EVERY_S
-            rest = f" {unit}"
+            extent = f" {unit}"
             if total:
-                left_s = (total - done) * (now - begun) / (done - timed_from)
-                rest = f" of {total:,} {unit}, about {format_duration(left_s)} left"
-            logger.info(f"{what}: {done:,}{rest}")
+                left_s = (total - num_done) * (now - timed_since) / (num_done - timed_from)
+                extent = f" of {total:,} {unit}, about {format_duration(left_s)} left"
+            logger.info(f"{description}: {num_done:,}{extent}")
 
     _is_showing = True
     try:
         with tqdm(
-            desc=what, total=total, unit=f" {unit}", disable=is_hidden or not shows_progress(), leave=False
+            desc=description, total=total, unit=f" {unit}", disable=is_hidden or not shows_progress(), leave=False
         ) as bar:
             yield update
     finally:

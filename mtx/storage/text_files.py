@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces used in text
 _FIRST_BYTES = 2**20  # of the first line; text that has only CRs in them is refused
 _LINE_BYTES = 2**24  # a longer line is refused: a small file of gzip may be one line that no memory holds
-_SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
+_SAMPLE_LINES = 100  # that are not UTF-8, and show the encoding
+_SEARCHED_LINES = 10_000  # in which they are searched
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
 
@@ -200,18 +201,18 @@ def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
     num_nuls = beginning.count(0)
     is_narrow = num_nuls < 2 or (
-        sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
+        sum(1 for byte in beginning if byte < 0x20) < _MANY_CONTROLS * len(beginning)
         and _decode(beginning, "utf-8") is not None
     )
     for name in _WIDE if not is_narrow or beginning.startswith(_BOMS) else ():
         text = _decode(beginning, name) or ""
-        num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
+        num_strange = sum(1 for c in text if unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f")
         if text in ("", "\ufeff") or num_strange > _STRANGE * len(text):
             continue
         if text[0] == "\ufeff":
             return name[:6]
         # In UTF-32 all characters have NULs. In UTF-16 they belong to ASCII such as spaces, few to U+4E00 and the like.
-        has_nuls = name.startswith("UTF-32") or 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
+        has_nuls = name.startswith("UTF-32") or 3 * sum(1 for c in text if c < "\x80") > 2 * num_nuls
         if has_nuls and not is_narrow and ("\n" in text or b"\n" not in beginning):
             return name
     return None
@@ -247,7 +248,7 @@ def likely_encoding(sample: bytes, language: str = "-") -> str | None:
 
     usual: list[str] = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES)
     names = [*usual, *_NARROW.split()]
-    is_european = 8 * sum(byte > 127 for byte in sample) < len(sample)  # single letters between ASCII
+    is_european = 8 * sum(1 for byte in sample if byte > 127) < len(sample)  # single letters between ASCII
     candidates = [
         (name not in usual, match.chaos, -match.coherence, names.index(name))
         for match in from_bytes(sample, cp_isolation=names)
@@ -266,15 +267,17 @@ def kind_of_file(path: Path) -> FileKind | None:
         UsageError: if the file is missing, or has no text.
         DataError: if the beginning of a gzip file is damaged.
     """
-    named = next((kind for kind in KINDS if re.search(rf"(?i)\.(?:{kind.endings})(?:\.gz|\.erb)?$", path.name)), None)
-    if named and named.form == "html":
-        return named
+    kind_by_name = next(
+        (kind for kind in KINDS if re.search(rf"(?i)\.(?:{kind.endings})(?:\.gz|\.erb)?$", path.name)), None
+    )
+    if kind_by_name and kind_by_name.form == "html":
+        return kind_by_name
     with open_bytes(path) as file, errors_named(path):
         beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]
-    held = kind_of(beginning)
-    if held and not held.form:
-        raise UsageError(f"{path}: expected plain text, got {held.name}", held.hint)
-    return held or named or kind_of(beginning, KINDS)
+    kind_by_content = kind_of(beginning)
+    if kind_by_content and not kind_by_content.form:
+        raise UsageError(f"{path}: expected plain text, got {kind_by_content.name}", kind_by_content.hint)
+    return kind_by_content or kind_by_name or kind_of(beginning, KINDS)
 
 
 def require_content(path: Path) -> None:
@@ -341,7 +344,7 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
                 bad = InvalidLines()  # it and those of the following lines show the encoding
-                bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
+                bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SEARCHED_LINES)])))
                 hint = iconv(name, bad.encoding() or "ENCODING")
                 raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", hint) from None
 
@@ -369,21 +372,22 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
         DataError: if its beginning is in UTF-16 or has CRs for LFs.
     """
     beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]  # waits no longer than reading a line
-    first = file.readline(_FIRST_BYTES)
-    if encoding := wide_encoding(max(beginning, first, key=len)):  # gzip shows only the first member
+    first_line = file.readline(_FIRST_BYTES)
+    if encoding := wide_encoding(max(beginning, first_line, key=len)):  # gzip shows only the first member
         raise DataError(f"{name}: expected UTF-8, got {encoding}", iconv(name, encoding))
-    if not first.endswith(b"\n"):
-        if first.count(b"\r") > 1:
+    if not first_line.endswith(b"\n"):
+        if first_line.count(b"\r") > 1:
             hint = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
             raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", hint)
-        first += file.readline(_LINE_BYTES)
-    return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
+        first_line += file.readline(_LINE_BYTES)
+    return itertools.chain([first_line] if first_line else [], iter(partial(file.readline, _LINE_BYTES), b""))
 
 
 def iconv(name: Path, encoding: str) -> str:
     """The command that converts a file, which may be compressed, to UTF-8."""
-    file, iconv = shell_command(name), f"iconv -f {encoding} -t UTF-8"
-    return f"gzip -dc {file} | {iconv} > NEW" if name.suffix == ".gz" else f"{iconv} {file} > NEW"
+    file = shell_command(name)
+    command = f"iconv -f {encoding} -t UTF-8"
+    return f"gzip -dc {file} | {command} > NEW" if name.suffix == ".gz" else f"{command} {file} > NEW"
 
 
 def escaped(line: bytes) -> str:
@@ -414,7 +418,8 @@ class InvalidLines:
     """
 
     def __init__(self, place: str = ""):
-        self._place, self.count = place, 0
+        self._place = place
+        self.count = 0
         self._sample: list[str] = []
 
     def replace(self, lines: list[str]) -> list[str]:

@@ -264,9 +264,9 @@ class Trainer(Run):
         self.ranks.begin_step(step)
         rate = self.schedule.learning_rate(state, step)
         figures = self.update(loaded, step, rate)
-        self.state = replace(state, step=step, position=loaded.after)
+        self.state = replace(state, step=step, position=loaded.position_after)
         if self.ranks.is_rank_zero:
-            epochs = self.sampler.epochs(loaded.after)
+            epochs = self.sampler.epochs(loaded.position_after)
             self.progress.unread.append(
                 Update(step, state.position, rate, loaded.num_tgt_tokens, HostCopy(figures), epochs)
             )

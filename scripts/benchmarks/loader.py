@@ -82,7 +82,7 @@ def gather_speed(side: Side, batch_tokens: int) -> float:
 def stores(data_dir: Path | None) -> Iterator[dict[str, TokenStore]]:
     """Opens the prepared data, if there is any, and writes the random text; returns the stores by name."""
     with tempfile.TemporaryDirectory() as directory:
-        by_name: dict[str, Any] = {} if data_dir is None else {str(data_dir): TokenStore.open(data_dir / TRAIN_STORE)}
+        by_name: dict[str, Any] = {} if data_dir is None else {str(data_dir): TokenStore.load(data_dir / TRAIN_STORE)}
         for name, num_pairs, mean in DRAWN:
             by_name[f"{name}, {num_pairs:,} pairs"] = drawn_store(Path(directory), num_pairs, mean)
         yield by_name

@@ -296,8 +296,8 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
                     given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in planned.pairs)
                     assert sorted(p for batch in step.micro_batches for p in unpack(batch)) == given, number
                     taken.append(planned.pairs.tolist())
-                    position = TypeAdapter(State).validate_python(asdict(State(position=step.after))).position
-                    assert position == planned.after
+                    position = TypeAdapter(State).validate_python(asdict(State(position=step.position_after))).position
+                    assert position == planned.position_after
         assert taken == whole
         check_epochs([pair for step in taken for pair in step], position, weights, len(sizes), seed)
 

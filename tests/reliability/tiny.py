@@ -151,7 +151,7 @@ def all_pairs(run: Path) -> list[Any]:
     """Every training pair of a run as tuples of ids."""
     from mtx.data.token_store import TokenStore
 
-    store = TokenStore.open(run / "data" / "train.arrow")
+    store = TokenStore.load(run / "data" / "train.arrow")
     sides = [
         [
             tuple(side.tokens[start : start + length].tolist())

@@ -187,7 +187,7 @@ def test_the_sizes_are_those_that_are_chosen() -> None:
     shown = {int(row[0]): (float(row[1]), float(row[2]), *map(float, row[3].split("|"))) for row in rows}
     values = {row: model_sizes.row_values(row) for row in model_sizes._ROWS}
     assert shown == {row: tuple(float(values[row][key]) for key in model_sizes._VALUES) for row in values}
-    for key, value in model_sizes._SAME.items():
+    for key, value in model_sizes._FIXED_VALUES.items():
         assert value is None or f"`{key}={value}`" in text, key
     assert dict(re.findall(r"^\| (\d+|more) \| (\d+) \|$", text, re.MULTILINE)) == {
         "more" if math.isinf(pairs) else str(pairs): str(size) for size, pairs in tokenizer._AUTO_SIZES.items()

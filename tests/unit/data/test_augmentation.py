@@ -47,7 +47,7 @@ def write_store(
         [1.0],
         [store_batch(tokenizer.num_ids, *ids, np.arange(len(src)), np.zeros(len(src)), src, tgt)],
     )
-    return TokenStore.open(directory / "train.arrow")
+    return TokenStore.load(directory / "train.arrow")
 
 
 @pytest.fixture(scope="module")

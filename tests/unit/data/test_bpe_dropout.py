@@ -43,7 +43,7 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tok
         [1.0],
         [store_batch(tokenizer.num_ids, *ids, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), src, tgt)],
     )
-    return TokenStore.open(path)
+    return TokenStore.load(path)
 
 
 def plan(store: TokenStore, tokenizer: Tokenizer, rate: float = 0.3) -> BatchSampler:
@@ -64,7 +64,7 @@ def epoch_of(sampler: BatchSampler, epoch: int) -> list[tuple[int, list[int], li
         rows = list(zip(step.pairs.tolist(), *map(sentences, step.sides), strict=False))
         found += rows[: len(step.pairs)]
         assert step.src_lengths.sum() == sum(len(src) for _, src, _ in rows[: len(step.pairs)])
-        position = step.after
+        position = step.position_after
     return found[:NUM_PAIRS]
 
 
@@ -91,12 +91,16 @@ def test_an_epoch_has_each_pair_with_other_pieces_of_the_same_text(store: TokenS
 
 
 def test_a_step_is_a_function_of_its_position(store: TokenStore, tokenizer: Tokenizer) -> None:
-    whole = [(s.pairs.tolist(), sentences(s.sides[0])[: len(s.pairs)], s.after)
+    whole = [(s.pairs.tolist(), sentences(s.sides[0])[: len(s.pairs)], s.position_after)
              for s in steps(plan(store, tokenizer), SamplerState(), 25)]  # fmt: skip
     fresh = plan(store, tokenizer)
     for earlier, (pairs, src, after) in list(zip(whole, whole[1:], strict=False))[::-1]:
         step = fresh.step(earlier[2])
-        assert (step.pairs.tolist(), sentences(step.sides[0])[: len(step.pairs)], step.after) == (pairs, src, after)
+        assert (step.pairs.tolist(), sentences(step.sides[0])[: len(step.pairs)], step.position_after) == (
+            pairs,
+            src,
+            after,
+        )
 
 
 def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStore, tokenizer: Tokenizer) -> None:

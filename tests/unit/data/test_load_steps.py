@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> TokenStore:
         [1.0],
         [store_batch(NUM_IDS, src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80)],
     )
-    return TokenStore.open(tmp_path / "train.arrow")
+    return TokenStore.load(tmp_path / "train.arrow")
 
 
 def sampler(store: TokenStore) -> BatchSampler:
@@ -51,7 +51,7 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS, plan.tokens_per_sentence)
     loaded = list(load(store, plan, start, 15, k))
     planned = list(steps(sampler(store), start, 15))
-    assert [step.after for step in loaded] == [step.after for step in planned]
+    assert [step.position_after for step in loaded] == [step.position_after for step in planned]
     for got, step in zip(loaded, planned, strict=True):
         assert (got.num_src_tokens, got.num_tgt_tokens) == (step.src_lengths.sum(), step.tgt_lengths.sum())
         groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
@@ -105,7 +105,7 @@ def test_an_error_in_the_thread_is_raised_where_steps_are_consumed(store: TokenS
 
     plan.step = failing  # type: ignore[method-assign]
     loaded = load(store, plan, SamplerState(), 9, 1)
-    positions = [next(loaded).after, next(loaded).after]
+    positions = [next(loaded).position_after, next(loaded).position_after]
     with pytest.raises(OSError, match="the disk is gone"):
         next(loaded)
     assert positions == calls[1:3]

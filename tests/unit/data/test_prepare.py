@@ -391,9 +391,9 @@ def test_a_changed_file_is_refused_by_name(tmp_path: Path, train_text: list[Pair
     run(tmp_path, *GIVEN)
     path = tmp_path / "out" / "test.news.arrow"
     content = bytearray(path.read_bytes())
-    content[TokenStore.open(path).src.starts[0] * 2] ^= 1  # another word
+    content[TokenStore.load(path).src.starts[0] * 2] ^= 1  # another word
     path.write_bytes(content)
-    TokenStore.open(path)
+    TokenStore.load(path)
     with pytest.raises(DamagedFileError, match=r"test\.news\.arrow"):
         load_prepared(tmp_path / "out")
 

@@ -40,7 +40,7 @@ def test_a_step_of_equal_sentences_by_hand(src: int, tgt: int, expected: int) ->
     step = sampler(lengths(*[src] * 40), lengths(*[tgt] * 40), batch_tokens=100).step(SamplerState())
     assert len(step.pairs) == expected
     assert (step.src_lengths.sum(), step.tgt_lengths.sum()) == (src * expected, tgt * expected)
-    assert step.after == SamplerState(0, expected)
+    assert step.position_after == SamplerState(0, expected)
 
 
 @pytest.mark.parametrize("batch_tokens", [100, 600])  # 600: a step looks at fewer sentences than it may take
@@ -90,7 +90,7 @@ def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
 def test_a_step_runs_on_across_the_end_of_an_epoch(num_pairs: int, start: SamplerState, after: SamplerState) -> None:
     step = sampler(lengths(*[10] * num_pairs), lengths(*[10] * num_pairs), batch_tokens=40).step(start)
     assert len(step.pairs) == 4
-    assert step.after == after
+    assert step.position_after == after
 
 
 def collect(plan: BatchSampler, num_steps: int) -> list[Step]:
@@ -129,7 +129,7 @@ def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
     assert {0, 1} == set(sizes)
     taken = collect(plan, 3)
     assert [len(step.pairs) for step in taken] == [4, 4, 4]
-    after = taken[-1].after
+    after = taken[-1].position_after
     assert (sum(sizes[: after.epoch]), after.index, sizes[after.epoch]) == (12, 0, 1)
 
 
@@ -145,11 +145,11 @@ def test_resuming_from_any_position_gives_the_same_rest(weighted: bool) -> None:
     src, tgt = random_lengths(100, seed=4)
     weights = np.random.default_rng(1).uniform(0, 2, 100) if weighted else None
     whole = collect(sampler(src, tgt, 150, weights), 30)
-    assert whole[-1].after.epoch >= 2
+    assert whole[-1].position_after.epoch >= 2
     for start in range(1, 30):
-        resumed = sampler(src, tgt, 150, weights).step(whole[start - 1].after)
+        resumed = sampler(src, tgt, 150, weights).step(whole[start - 1].position_after)
         assert resumed.pairs.tolist() == whole[start].pairs.tolist()
-        assert resumed.after == whole[start].after
+        assert resumed.position_after == whole[start].position_after
 
 
 def test_a_position_can_be_asked_again_after_others() -> None:

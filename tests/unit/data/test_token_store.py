@@ -24,7 +24,7 @@ def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, 
         corpus = [row % 2 for row in rows]
         batches.append(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
     write_store(path, num_ids, [1.0, 2.5], batches)
-    return TokenStore.open(path)
+    return TokenStore.load(path)
 
 
 def read(side: Side) -> list[list[int]]:
@@ -87,9 +87,9 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
     for content in (b"", b"ARROW1\0\0", b"x" * 5000, good.read_bytes()[:-50], (tmp_path / "arrow").read_bytes()):
         other.write_bytes(content)
         with pytest.raises(DamagedFileError, match=r"other\.arrow"):
-            TokenStore.open(other)
+            TokenStore.load(other)
     with pytest.raises(DamagedFileError, match="missing.arrow"):
-        TokenStore.open(tmp_path / "missing.arrow")
+        TokenStore.load(tmp_path / "missing.arrow")
 
 
 def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
     for position in range(0, len(good), 7):
         path.write_bytes(good[:position] + bytes([good[position] ^ 0x81]) + good[position + 1 :])
         try:
-            store = TokenStore.open(path)
+            store = TokenStore.load(path)
         except DamagedFileError:
             continue
         for side in (store.src, store.tgt):

@@ -32,7 +32,7 @@ def store(
     write_store(
         path, len(PIECES), [weight], [store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts)]
     )
-    return TokenStore.open(path)
+    return TokenStore.load(path)
 
 
 def pairs(number: int) -> tuple[Ids, Ids]:

@@ -259,7 +259,7 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
         [1.0],
         [store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100)],
     )
-    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None, terms=None)
+    data: Any = SimpleNamespace(train=TokenStore.load(tmp_path / "train.arrow"), tokenizer=None, terms=None)
     config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
     text, sampler = build.text_and_sampler(config, data)
     assert sampler.ratio == pytest.approx((4 + copies * 2) / (2 + copies * 2))

@@ -31,7 +31,7 @@ def prepared(path: Path, directions: Sequence[int], targets: Sequence[str] | Non
     ids = [[2, 0]] * number, [[2, 2, 2, 0]] * number
     write_store(path, 10, [1.0], [store_batch(10, *ids, np.arange(number), directions, *texts)])
     tokenizer = SimpleNamespace(normalization="nfc", num_forced=0)
-    return SimpleNamespace(valid=TokenStore.open(path), tokenizer=tokenizer, report={})
+    return SimpleNamespace(valid=TokenStore.load(path), tokenizer=tokenizer, report={})
 
 
 def config(directions: Sequence[str], metric: str = "auto") -> Config:
