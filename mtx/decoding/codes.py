@@ -31,7 +31,7 @@ _TABS = re.compile("(?<! ) *\t[ \t]*")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _BALANCING_ROUNDS = 5
-_LEAST = 1e-9
+_MIN_TOTAL = 1e-9  # of attention, so that nothing is divided by zero
 _INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have a digit and the full stop after it
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
@@ -40,10 +40,8 @@ _NUMBER = re.compile(r" \d+\Z")  # at the end of a pair, the same in every langu
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
-_ALL, _END = -1, -2  # instead of the number of a tag: the sentence, and the end of a pair
 _MOST_WORK = 1_000_000  # tags times words, about a second
 
-_Todo = tuple[int, int, int, Placed | None]  # the span of a tag in a translation, its number, and itself
 Span = tuple[int, int]  # the first character of a part of a text, and its end
 
 
@@ -62,12 +60,14 @@ Links = Sequence[Link]  # in the order of the translation
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     """A plain line as what `lead` matches, text, codes and TABs; None leaves all of it text. Controls are spaces."""
     text = _CONTROLS.sub(" ", replace_surrogates(line))
-    bare = text.rstrip(" ")
-    text = "-- " if bare == "--" and text != bare else bare  # the mark above a signature ends in a space
+    stripped = text.rstrip(" ")
+    is_signature_mark = stripped == "--" and text != stripped  # it ends in a space
+    text = "-- " if is_signature_mark else stripped
     if not (text.strip() and lead):
         return [clean_text(text)]
-    _, before, rest = lead.split(text, 1)
-    return [before] * bool(before) + with_tags(mark_up([rest]), _TABS, lambda tab: Tag(tab, is_break=True))
+    _, lead_text, sentence = lead.split(text, 1)
+    marked = with_tags(mark_up([sentence]), _TABS, lambda tab: Tag(tab, is_break=True))
+    return [lead_text, *marked] if lead_text else marked
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
@@ -85,36 +85,44 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
         else:
             is_line = part.is_break and not _BLANK.search(part.raw)
             is_cut = is_line and length < _SHORT_LINE and not raw([following]).lstrip()[:1].islower()
-            length *= not is_line
+            if is_line:
+                length = 0
             if not depth and (is_cut or _BETWEEN_SENTENCES.search(part.raw)):
                 texts += [[part], []]
                 continue
-            depth += (part.kind == "open") - (part.kind == "close")
+            if part.kind == "open":
+                depth += 1
+            elif part.kind == "close":
+                depth -= 1
         texts[-1].append(part)
     for text in texts:
-        before = after = ""
+        leading = ""
+        trailing = ""
         if text and isinstance(text[0], str) and (match := lead.match(text[0])):
-            before = match[0]
+            leading = match[0]
             text = [text[0][match.end() :], *text[1:]]
         if text and isinstance(text[-1], str):
-            end = text[-1].rstrip()
-            after = text[-1][len(end) :]
-            text = [*text[:-1], end]
-        yield [before]
+            stripped = text[-1].rstrip()
+            trailing = text[-1][len(stripped) :]
+            text = [*text[:-1], stripped]
+        yield [leading]
         yield text
-        yield [after]
+        yield [trailing]
 
 
 def sentences(text: str, tags: Tags, split: Callable[[str], list[str]] | None) -> list[tuple[str, Tags]]:
     """The sentences of a bare text, each with its tags; a pair around several sentences encloses a part of each."""
-    cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
-    parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
-    texts = [sentence for part in parts if part for sentence in (split(part) if split else [part])]
+    cuts = {placed.at for placed in tags if any(_BETWEEN_SENTENCES.search(tag.raw) for tag in placed.tags)}
+    texts = list[str]()
+    for start, stop in pairwise(sorted({0, *cuts, len(text)})):
+        part = text[start:stop].strip()
+        if part:
+            texts += split(part) if split else [part]
     starts = list[int]()
-    end = 0
+    sentence_end = 0
     for sentence in texts:
-        starts.append(max(end, text.find(sentence, end)))
-        end = starts[-1] + len(sentence)
+        starts.append(max(sentence_end, text.find(sentence, sentence_end)))
+        sentence_end = starts[-1] + len(sentence)
     return divided(texts, starts, tags)
 
 
@@ -125,16 +133,20 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
     """
     if not tags:
         return [(text, []) for text in texts]
-    numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
-    by_text = [list[Placed]() for _ in texts]
-    for number, tag in zip(numbers, tags, strict=True):
-        by_text[number].append(replace(tag, at=min(tag.at - starts[number], len(texts[number]))))
-    for first, last in sorted(match_pairs(tags).items(), reverse=True):
-        pair = tags[first].tags[0].pair
-        for number in range(numbers[first], numbers[last]):
-            by_text[number].append(Placed((Tag("", "close", pair),), len(texts[number])))
-            by_text[number + 1].insert(0, Placed((Tag("", "open", pair),), 0))
-    return list(zip(texts, by_text, strict=True))
+    numbers = list[int]()  # of the part of each tag
+    tags_by_part = [list[Placed]() for _ in texts]
+    for tag in tags:
+        # A closing tag where one part ends and the next one begins is that of the first.
+        is_closing = tag.tags[0].kind == "close"
+        number = max(0, bisect_right(starts, tag.at - 1 if is_closing else tag.at) - 1)
+        numbers.append(number)
+        tags_by_part[number].append(replace(tag, at=min(tag.at - starts[number], len(texts[number]))))
+    for opening, closing in sorted(match_pairs(tags).items(), reverse=True):
+        pair = tags[opening].tags[0].pair
+        for number in range(numbers[opening], numbers[closing]):
+            tags_by_part[number].append(Placed((Tag("", "close", pair),), len(texts[number])))
+            tags_by_part[number + 1].insert(0, Placed((Tag("", "open", pair),), 0))
+    return list(zip(texts, tags_by_part, strict=True))
 
 
 def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple[Sequence[str], str]) -> list[Link]:
@@ -145,7 +157,8 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
         src, tgt: the pieces of each side, and its text.
     """
     links = []
-    src_ends, tgt_ends = ([0.0, *_ends(*side)] for side in (src, tgt))
+    src_ends = [0.0, *_piece_ends(*src)]
+    tgt_ends = [0.0, *_piece_ends(*tgt)]
     balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
@@ -159,12 +172,14 @@ def _balance(attention: Attention) -> Attention:
 
     Some pieces attract the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
     """
-    for axis in (1, 0) * _BALANCING_ROUNDS if len(attention) > 1 else ():
-        attention = attention / np.maximum(attention.sum(axis, keepdims=True), _LEAST)
+    if len(attention) <= 1:
+        return attention
+    for axis in (1, 0) * _BALANCING_ROUNDS:
+        attention = attention / np.maximum(attention.sum(axis, keepdims=True), _MIN_TOTAL)
     return attention
 
 
-def _ends(pieces: Sequence[str], text: str) -> list[float]:
+def _piece_ends(pieces: Sequence[str], text: str) -> list[float]:
     """The end of each piece but `</s>` in a text, in characters, even if normalisation has changed its length."""
     texts = accumulate(map(piece_bytes, pieces[:-1]))  # `</s>` has no text
     ends = [len(data.decode("utf-8", "ignore")) - 1 for data in texts]  # the first piece begins with a space
@@ -181,35 +196,37 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     """
     if not tags:
         return [tgt]
-    words = re.finditer(r"\S+", tgt)
-    units = _units(tgt, links or [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words])
-    units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
-    placed = _places(tags, _Aligned(src, tgt, units, 0, len(tgt)))
+    if not links:
+        words = re.finditer(r"\S+", tgt)
+        links = [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words]
+    joined_links = _join_links(tgt, links)
+    joined_links = joined_links[:: 1 + len(tags) * len(joined_links) // _MOST_WORK]
+    placed = _places(tags, _Aligned(src, tgt, joined_links, 0, len(tgt)))
     result = Marked()
-    end = 0
+    num_written = 0  # characters of the translation
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
-        result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
-        end = at
-    return [part for part in [*result, tgt[end:]] if raw([part])]  # without the ends that `divided` adds
+        result += [tgt[num_written:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
+        num_written = at
+    return [part for part in [*result, tgt[num_written:]] if raw([part])]  # without the ends that `divided` adds
 
 
-def _units(tgt: str, links: Links) -> list[Link]:
+def _join_links(tgt: str, links: Links) -> list[Link]:
     """The links, joined where a boundary would divide a word, without surrounding space.
 
-    Punctuation is one unit for each character.
+    Punctuation has one link for each character.
     """
-    units = list[Link]()
+    joined = list[Link]()
     for link in links:
         for ink in _INK.finditer(tgt, link.start, link.end):
             start, end = ink.span()
-            if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
-                units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
+            if joined and joined[-1].end == start and _WITHIN_WORD.match(tgt, start):
+                joined[-1] = joined[-1]._replace(end=end)  # the first piece determines the word's link
             elif any(map(str.isalnum, ink[0])):
-                units.append(Link(start, end, link.src))
+                joined.append(Link(start, end, link.src))
             else:
                 middle = (start + end - 1) / 2
-                units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
-    return units
+                joined += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
+    return joined
 
 
 def _space(tags: Tags, before: str, following: str) -> Marked:
@@ -224,24 +241,26 @@ def _space(tags: Tags, before: str, following: str) -> Marked:
     spaces = [
         first.before.isspace() or (preceding.isalnum() and _stands_apart(first, first.before)),
         *(
-            (one.after.isspace() and other.before.isspace())
-            or (_stands_apart(one, one.after) and _stands_apart(other, other.before))
-            for one, other in pairwise(tags)
+            (tag.after.isspace() and next_tag.before.isspace())
+            or (_stands_apart(tag, tag.after) and _stands_apart(next_tag, next_tag.before))
+            for tag, next_tag in pairwise(tags)
         ),
         last.after.isspace() or (following.isalnum() and _stands_apart(last, last.after)),
     ]
     if not before[-1:].isspace():  # only tags that replace a word need spaces here
         kinds = "".join(placed.tags[0].kind for placed in tags)
         is_word = any(placed.is_word for placed in tags) or "openclose" in kinds
-        spaces[0] &= is_word and not first.ends_word and preceding not in _OPENING
-        spaces[-1] &= is_word and not last.ends_word and following not in _CLOSING
+        if not is_word or first.ends_word or preceding in _OPENING:
+            spaces[0] = False
+        if not is_word or last.ends_word or following in _CLOSING:
+            spaces[-1] = False
     elif not any(spaces) and not any(placed.ends_word for placed in tags):
         num_closing = sum(1 for _ in takewhile(lambda placed: placed.tags[0].kind == "close", tags))
         spaces[num_closing] = True
     parts = Marked()
-    for space, placed in zip(spaces, tags, strict=False):
-        parts += [" " * space, *placed.tags]
-    return [*parts, " " * spaces[-1]]
+    for has_space, placed in zip(spaces, tags, strict=False):
+        parts += [" " if has_space else "", *placed.tags]
+    return [*parts, " " if spaces[-1] else ""]
 
 
 def _stands_apart(placed: Placed, neighbour: str) -> bool:
@@ -251,117 +270,144 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
 
 def match_pairs(tags: Tags) -> dict[int, int]:
     """The number of the closing tag for the number of each opening one that has it."""
-    lasts = dict[int, int]()
+    closings = dict[int, int]()
     open_tags = defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
         if tag.kind == "open":
             open_tags[tag.pair].append(number)
         elif tag.kind == "close" and open_tags[tag.pair]:
-            lasts[open_tags[tag.pair].pop()] = number
-    return lasts
+            closings[open_tags[tag.pair].pop()] = number
+    return closings
 
 
-def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
+class _Region(NamedTuple):
+    """A part of a translation into which tags are still to be placed.
+
+    Attributes:
+        start, stop: its first character and its end.
+        tag: the one that it begins with; None for a sentence.
+        src_span: the part of the source that it translates.
+        inner: the numbers of the tags inside of it.
+    """
+
+    start: int
+    stop: int
+    tag: Placed | None
+    src_span: Span
+    inner: Sequence[int]
+
+
+def _places(tags: Tags, sentence: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result, in which all pairs are nested.
 
     A pair that overlaps another grows: its end moves after the tags that are open inside it.
     """
-    lasts = match_pairs(tags)
-    firsts = {last: first for first, last in lasts.items()}
-    inside, ends = {_ALL: list[int]()}, dict[int, Placed]()  # of each pair, and of the sentence as if it were in one
-    open_pairs = [_ALL]
+    closings = match_pairs(tags)
+    openings = {closing: opening for opening, closing in closings.items()}
+    outermost = list[int]()  # the numbers of the tags outside all pairs
+    inside = dict[int, list[int]]()  # those directly inside each pair, by the number of its opening tag
+    ends = dict[int, Placed]()  # the closing tag of each pair, where it may end
+    open_pairs = list[int]()
     ended = set[int]()
     for number, placed in enumerate(tags):
-        if number in firsts:
-            ended.add(firsts[number])
-            while open_pairs[-1] in ended:
-                first = open_pairs.pop()
-                ends[first] = replace(tags[lasts[first]], at=placed.at)
+        if number in openings:
+            ended.add(openings[number])
+            while open_pairs and open_pairs[-1] in ended:
+                opening = open_pairs.pop()
+                ends[opening] = replace(tags[closings[opening]], at=placed.at)
             continue
-        inside[open_pairs[-1]].append(number)
-        if number in lasts:
+        siblings = inside[open_pairs[-1]] if open_pairs else outermost
+        siblings.append(number)
+        if number in closings:
             inside[number] = []
             open_pairs.append(number)
     result = list[tuple[int, Placed]]()
-    todo: list[_Todo] = [(0, len(whole.tgt), _ALL, None)]
+    todo = [_Region(0, len(sentence.tgt), None, (0, len(sentence.src)), outermost)]
     while todo:
-        start, stop, number, tag = todo.pop()
-        result += [(start, tag)] if tag else []
-        if number not in inside:
+        region = todo.pop()
+        if region.tag:
+            result.append((region.start, region.tag))
+        if not region.inner:
             continue
-        around = (tags[number].at, ends[number].at) if tag else (0, len(whole.src))
-        units = [unit for unit in whole.units if start <= unit.start and unit.end <= stop]
-        part = replace(whole, units=units, start=start, stop=stop)
-        spans = [(*part.span(tags[child], ends.get(child, tags[child]), around), child) for child in inside[number]]
-        children = list[_Todo]()
-        end = start
-        for first, last, child in sorted(spans):
-            first = max(first, end)
-            end = max(last, end)
-            children.append((first, end, child, tags[child]))
-            if child in ends:
-                children.append((end, end, _END, ends[child]))
+        links = [link for link in sentence.links if region.start <= link.start and link.end <= region.stop]
+        part = replace(sentence, links=links, start=region.start, stop=region.stop)
+        spans = [(*part.span(tags[n], ends.get(n, tags[n]), region.src_span), n) for n in region.inner]
+        children = list[_Region]()
+        num_filled = region.start  # characters before the next tag
+        for start, stop, number in sorted(spans):
+            start = max(start, num_filled)
+            num_filled = max(stop, num_filled)
+            closing = ends.get(number)
+            src_span = (tags[number].at, closing.at if closing else tags[number].at)
+            children.append(_Region(start, num_filled, tags[number], src_span, inside.get(number, ())))
+            if closing:
+                children.append(_Region(num_filled, num_filled, closing, (closing.at, closing.at), ()))
         todo += reversed(children)
     return result
 
 
 @dataclass(frozen=True)
 class _Aligned:
-    """A sentence and its translation, or a part of the translation from `start` to `stop`, with its units."""
+    """A sentence and its translation, or a part of the translation from `start` to `stop`, with its links."""
 
     src: str
     tgt: str
-    units: Links
+    links: Links
     start: int
     stop: int
 
-    def span(self, first: Placed, last: Placed, around: Span) -> Span:
+    def span(self, opening: Placed, closing: Placed, src_span: Span) -> Span:
         """The span that a pair of tags encloses in the translation, or the position of a single tag.
 
         Args:
-            around: the span of the source that this part translates.
+            src_span: the part of the source that this part translates.
         """
-        if (first.at, last.at) == around:
+        if (opening.at, closing.at) == src_span:
             return self.start, self.stop
-        if not self.units:
+        if not self.links:
             return self.start, self.start
-        if first.at == last.at:
-            at = self._point(first, around)
+        if opening.at == closing.at:
+            at = self._point(opening, src_span)
             return at, at
-        alike = self._alike(self.src[first.at : last.at])
-        start, end = self._run(first.at, last.at) or self._nearest(alike, (first.at + last.at) / 2)[:2]
-        number = _NUMBER.search(self.src, first.at, last.at)
-        if number and re.match(rf"{number[0]}\b", self.tgt[end : self.stop]):
-            end += len(number[0])
-        is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
-        if last.at - first.at == 1 and _INITIAL.match(self.src, first.at):
+        alike = self._alike(self.src[opening.at : closing.at])
+        start, stop = self._run(opening.at, closing.at) or self._nearest(alike, (opening.at + closing.at) / 2)[:2]
+        number = _NUMBER.search(self.src, opening.at, closing.at)
+        if number and re.match(rf"{number[0]}\b", self.tgt[stop : self.stop]):
+            stop += len(number[0])
+        is_last = closing.at == src_span[1] and not any(map(str.isalnum, self.tgt[stop : self.stop]))
+        if closing.at - opening.at == 1 and _INITIAL.match(self.src, opening.at):
             return start, start + 1
-        return start, self.stop if is_last else end
+        return start, self.stop if is_last else stop
 
-    def _run(self, start: int, end: int) -> Span | None:
-        """The run of units with the most translations of a part of the source, and the fewest others.
+    def _run(self, start: int, stop: int) -> Span | None:
+        """The run of links with the most translations of a part of the source, and the fewest others.
 
         A word counts 1 or -1. Punctuation counts 1 if the part has it too, else 0, since its source is unclear.
         """
-        part = self.src[start:end]
+        part = self.src[start:stop]
         best: Span | None = None
-        best_sum = total = begin = 0
-        for unit in self.units:
+        best_total = 0
+        total = 0
+        run_start = 0
+        for link in self.links:
             if total <= 0:
-                begin = unit.start
+                run_start = link.start
                 total = 0
-            is_found = unit.is_word or self.tgt[unit.start : unit.end] in part
-            total += is_found if start <= unit.src < end else -unit.is_word
-            if total > best_sum:
-                best = (begin, unit.end)
-                best_sum = total
+            if start <= link.src < stop:
+                if link.is_word or self.tgt[link.start : link.end] in part:
+                    total += 1
+            elif link.is_word:
+                total -= 1
+            if total > best_total:
+                best = (run_start, link.end)
+                best_total = total
         return best
 
-    def _point(self, placed: Placed, around: Span) -> int:
+    def _point(self, placed: Placed, src_span: Span) -> int:
         """The position of a tag that encloses nothing: next to the translation of its neighbouring word or sign."""
         at = placed.at
-        if at in around:
-            return self.start if at == around[0] else self.stop
+        if at in src_span:
+            return self.start if at == src_span[0] else self.stop
         if _EMPTY_QUOTES.fullmatch(self.src, at - 1, at + 1):  # as in '%s'
             places = [match.start() + 1 for match in _EMPTY_QUOTES.finditer(self.tgt, self.start, self.stop)]
             if places:
@@ -370,19 +416,21 @@ class _Aligned:
         following = self.src[at]
         is_sign = not (following.isalnum() or following.isspace())
         is_before = " " not in (placed.after, following) and (is_sign or placed.before.isspace())
-        units = self._alike(following if is_before else preceding)
-        near = [unit for unit in units if (unit.src >= at) == is_before]
-        is_before ^= not near and units[0].is_word
-        unit = self._nearest(near or units, at)
-        return unit.start if is_before else unit.end
+        links = self._alike(following if is_before else preceding)
+        links_on_side = [link for link in links if (link.src >= at) == is_before]
+        if not links_on_side and links[0].is_word:
+            is_before = not is_before
+        link = self._nearest(links_on_side or links, at)
+        return link.start if is_before else link.end
 
     def _alike(self, part: str) -> Links:
-        """The units that may translate a part of the source, whatever their links: words, or the same signs."""
-        words = [unit for unit in self.units if unit.is_word]
-        signs = [unit for unit in self.units if not unit.is_word and self.tgt[unit.start : unit.end] in part]
-        return (signs if not any(map(str.isalnum, part)) else words) or words or self.units
+        """The links that may translate a part of the source, wherever they lead: words, or the same signs."""
+        words = [link for link in self.links if link.is_word]
+        signs = [link for link in self.links if not link.is_word and self.tgt[link.start : link.end] in part]
+        has_word = any(map(str.isalnum, part))
+        return (words if has_word else signs) or words or self.links
 
-    def _nearest(self, units: Links, at: float) -> Link:
-        """The unit nearest to a character of the source, by its link, then by its position."""
+    def _nearest(self, links: Links, at: float) -> Link:
+        """The link nearest to a character of the source, by that of its source, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
-        return min(units, key=lambda unit: (abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)))
+        return min(links, key=lambda link: (abs(link.src - at), abs((link.start + link.end) / 2 - expected)))

@@ -81,7 +81,7 @@ class SearchOptions:
     """Options of the search.
 
     Attributes:
-        beam_size: 1 is greedy search; None: the model's own, which `of_model` fills in, or else 4.
+        beam_size: 1 is greedy search; None: the model's own, which `with_model_defaults` fills in, or else 4.
         length_penalty: alpha of ((5 + |Y|) / 6)^alpha; None: the model's own, or else 0.6.
         max_length: maximum number of target tokens, with `</s>`; None: the source's number of tokens + 50.
         sampling: None: beam search.
@@ -118,7 +118,7 @@ class SearchOptions:
         """The length penalty as a number."""
         return 0.6 if self.length_penalty is None else self.length_penalty
 
-    def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
+    def with_model_defaults(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
         names = "beam_size", "length_penalty"
         unset: dict[str, Any] = {name: info.get(name) for name in names if getattr(self, name) is None}

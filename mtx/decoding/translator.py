@@ -78,7 +78,7 @@ class Hypothesis:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
-        found: what was searched, and what was found for it.
+        searched_parts: each part that was searched, with its result.
         translator: that of the line; None for one of its parts.
     """
 
@@ -87,7 +87,7 @@ class Hypothesis:
     pieces: list[str]
     num_missing: int = 0
     is_cut: bool = False
-    found: "tuple[tuple[Part, Candidate], ...]" = field(default=(), repr=False)
+    searched_parts: "tuple[tuple[Part, Candidate], ...]" = field(default=(), repr=False)
     translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -108,14 +108,17 @@ class Hypothesis:
     @cached_property
     def _estimate(self) -> "tuple[float | None, Advice | None]":
         translator = self.translator
-        is_searched = self.found and not any(part.prefix for part, _ in self.found)
-        if translator and is_searched and (quality_map := translator.quality_map):
-            from mtx.decoding.suspicion import suspicion
+        is_searched = self.searched_parts and not any(part.prefix for part, _ in self.searched_parts)
+        quality_map = translator.quality_map if translator and is_searched else None
+        if not translator or not quality_map:
+            return None, None
+        from mtx.decoding.suspicion import suspicion
 
-            quality, advice = quality_map.estimate(translator.features(self))
-            source = " ".join(part.text for part, _ in self.found)
-            return quality, "look" if advice == "use" and suspicion(source, self.text) else advice
-        return None, None
+        quality, advice = quality_map.estimate(translator.features(self))
+        source = " ".join(part.text for part, _ in self.searched_parts)
+        if advice == "use" and suspicion(source, self.text):
+            advice = "look"
+        return quality, advice
 
 
 Hypotheses = list[Hypothesis]  # of a line or a part, best first
@@ -130,11 +133,11 @@ class Part(NamedTuple):
         frame: the ids around its text.
         prefix: the ids of the text that its translations must begin with.
         is_cut: whether it is a part of a sentence that is too long for the model.
-        own: its translation, if it is itself.
+        fixed_translation: its translation, if it needs no search.
         text: its text without codes.
         tags: its codes.
-        is_next: whether it follows a sentence, from which a space separates it in most languages.
-        read: its text as the model reads it, without terms of a glossary.
+        follows_sentence: whether it follows a sentence, from which a space separates it in most languages.
+        model_text: its text as the model reads it, without terms of a glossary.
     """
 
     ids: list[int]
@@ -142,11 +145,11 @@ class Part(NamedTuple):
     frame: Frame = PLAIN
     prefix: Sequence[int] = ()
     is_cut: bool = False
-    own: Marked | None = None
+    fixed_translation: Marked | None = None
     text: str = ""
     tags: Tags = ()
-    is_next: bool = False
-    read: str = ""
+    follows_sentence: bool = False
+    model_text: str = ""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -195,12 +198,12 @@ class Translator:
     ):
         self.engine = engine
         self.tokenizer = tokenizer
-        self.options = (options or SearchOptions()).of_model(info)
+        self.options = (options or SearchOptions()).with_model_defaults(info)
         pairs = language_pairs(info)
         self.is_multilingual = len(pairs) > 1
         self._languages = None if self.is_multilingual else pairs[0]
-        named = ((pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages)
-        self.directions = [*dict.fromkeys([*pairs, *named])]
+        named_directions = [(pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages]
+        self.directions = [*dict.fromkeys([*pairs, *named_directions])]
         self.max_tokens: int = info["max_tokens"]
         self._is_split = self.options.split_sentences
         if self._is_split is None:
@@ -229,17 +232,19 @@ class Translator:
         """
         from mtx.decoding.load import open_engine, open_torch
 
-        place: dict[str, Any] = dict(options)
-        direction = place.pop("to", None), place.pop("src", None)
-        search = SearchOptions(**{name: place.pop(name) for name in vars(SearchOptions()) if name in place})
-        placement = Placement(**place)
+        values: dict[str, Any] = dict(options)
+        tgt = values.pop("to", None)
+        src = values.pop("src", None)
+        search = SearchOptions(**{name: values.pop(name) for name in vars(SearchOptions()) if name in values})
+        placement = Placement(**values)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
         load_torch = cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
         translator = cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
-        directory, *others = require_models(model)
-        translator._directory = None if others else find_model(directory)
-        return translator.to(*direction) if any(direction) else translator
+        models = require_models(model)
+        if len(models) == 1:
+            translator._directory = find_model(models[0])
+        return translator.to(tgt, src) if tgt or src else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
         """This translator for one of its directions, with the same engine and glossary.
@@ -250,17 +255,23 @@ class Translator:
         Raises:
             UsageError: there is no such direction, or several.
         """
-        found = [pair for pair in self.directions if tgt in (None, pair[1]) and src in (None, pair[0])]
-        if len(found) != 1:
-            asked = " ".join([f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt))
-            problem, known = ("several directions", found) if found else ("no such direction", self.directions)
+        matching = [pair for pair in self.directions if tgt in (None, pair[1]) and src in (None, pair[0])]
+        if len(matching) != 1:
+            arguments = []
+            if src:
+                arguments.append(f"--from {src}")
+            if tgt:
+                arguments.append(f"--to {tgt}")
+            problem = "several directions" if matching else "no such direction"
+            choices = matching or self.directions
             raise UsageError(
-                f"{asked}: {problem}; the model has {in_words(known)}", "--from {} --to {}".format(*known[0])
+                f"{' '.join(arguments)}: {problem}; the model has {in_words(choices)}",
+                f"--from {choices[0][0]} --to {choices[0][1]}",
             )
-        if found[0] == self._languages:
+        if matching[0] == self._languages:
             return self
         view = copy.copy(self)
-        view._languages = found[0]
+        view._languages = matching[0]
         for name in ("frame", "splitter"):
             view.__dict__.pop(name, None)
         return view
@@ -386,10 +397,10 @@ class Translator:
         from mtx.decoding.quality import features
 
         rows = []
-        for part, candidate in hypothesis.found:
+        for part, candidate in hypothesis.searched_parts:
             pieces = self.tokenizer.pieces(candidate.ids[self.tokenizer.num_forced :])
             log_prob = candidate.score * penalty(len(pieces), self.options.alpha)
-            rows.append((len(pieces), features(part.read, len(part.ids), pieces, log_prob)))
+            rows.append((len(pieces), features(part.model_text, len(part.ids), pieces, log_prob)))
         return rows
 
     def translate_marked(self, segments: Sequence[Marked]) -> Hypotheses:
@@ -399,8 +410,9 @@ class Translator:
     def _hypotheses(
         self, lines: Sequence[str | Marked], prefixes: Lines | None, n_best: int | None
     ) -> list[Hypotheses]:
-        by_line = self.split(lines, prefixes)
-        return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
+        parts_by_line = self.split(lines, prefixes)
+        parts = [part for line_parts in parts_by_line for part in line_parts]
+        return self.join_parts(parts_by_line, self.decode_parts(parts, n_best))
 
     def split(self, lines: Sequence[str | Marked], prefixes: Lines | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
@@ -411,21 +423,27 @@ class Translator:
         if prefixes:
             encoded = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
             prefix_ids = [ids[len(self.frame.before_tgt) : -1] for ids in encoded]
-        by_line = list(map(self._sentences, lines, prefix_ids))
-        if self.options.split_sentences is None and any(part.is_next for parts in by_line for part in parts):
+        sentences_by_line = list(map(self._sentences, lines, prefix_ids))
+        all_sentences = [sentence for line_sentences in sentences_by_line for sentence in line_sentences]
+        if self.options.split_sentences is None and any(sentence.follows_sentence for sentence in all_sentences):
             self._log_once(
                 logging.INFO,
                 "translating the sentences of a line one by one, since this model was trained on single sentences "
                 "(--no-split-sentences keeps lines whole)",
             )
         annotate = self.glossary.annotate if self.glossary else str
-        ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
-        by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
-        if any(part.is_cut for parts in by_line for part in parts):
+        ids_of_sentences = iter(self.tokenizer.encode_text(annotate(sentence.model_text) for sentence in all_sentences))
+        parts_by_line = []
+        for line_sentences in sentences_by_line:
+            line_parts = list[Part]()
+            for sentence in line_sentences:
+                line_parts += self._parts(sentence, next(ids_of_sentences))
+            parts_by_line.append(line_parts)
+        if any(part.is_cut for line_parts in parts_by_line for part in line_parts):
             self._log_once(
                 logging.WARNING, f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
             )
-        return by_line
+        return parts_by_line
 
     def _terms(self, text: str) -> list[Match]:
         return self.glossary.matches(text) if self.glossary else []
@@ -438,31 +456,44 @@ class Translator:
         lead = lead_pattern(self.src)
         marked = mark_up_line(line, None if prefix else lead) if isinstance(line, str) else line
         frame = self.frame
-        if isinstance(first := marked[0], str):
-            frame, text = self.tokenizer.named_frame(first.lstrip(), frame)
-            marked = marked if frame is self.frame else [text.lstrip(), *marked[1:]]
+        if isinstance(marked[0], str):
+            frame, text = self.tokenizer.named_frame(marked[0].lstrip(), frame)
+            if frame is not self.frame:
+                marked = [text.lstrip(), *marked[1:]]
         split = self.splitter if not prefix or self.options.split_sentences else None
         parts = list[Part]()
-        is_kept = not prefix and is_choice(marked)
-        for unit in [marked] if prefix or is_kept else units(marked, lead):
+        is_copied = not prefix and is_choice(marked)
+        for unit in [marked] if prefix or is_copied else units(marked, lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
-            if not (written := raw(unit)):
+            unit_text = raw(unit)
+            if not unit_text:
                 continue
-            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(written), [])
-            if is_kept or not text.strip() or lead.fullmatch(written):
-                parts.append(Part([], None, frame, own=unit))
+            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(unit_text), [])
+            if is_copied or not text.strip() or lead.fullmatch(unit_text):
+                parts.append(Part([], None, frame, fixed_translation=unit))
                 continue
-            for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
-                read = sentence
+            for number, (sentence, sentence_tags) in enumerate(sentences(text, tags, split)):
+                model_text = sentence
                 case = None
-                own = None
+                fixed_translation = None
                 if not prefix and needs_no_translation(sentence) and not self._terms(sentence):
-                    own = unit if sentence == text else put_back(codes, sentence, sentence, ())
+                    is_whole_unit = sentence == text
+                    fixed_translation = unit if is_whole_unit else put_back(sentence_tags, sentence, sentence, ())
                 elif not prefix:
-                    read, case = self.truecase(self._visible(sentence))
-                first_ids = () if number else prefix
-                parts.append(Part([], case, frame, first_ids, False, own, sentence, codes, number > 0, read))
+                    model_text, case = self.truecase(self._visible(sentence))
+                part = Part(
+                    [],
+                    case,
+                    frame,
+                    prefix=prefix if number == 0 else (),
+                    fixed_translation=fixed_translation,
+                    text=sentence,
+                    tags=sentence_tags,
+                    follows_sentence=number > 0,
+                    model_text=model_text,
+                )
+                parts.append(part)
         return parts
 
     def _visible(self, text: str) -> str:
@@ -470,8 +501,8 @@ class Translator:
         text = text.replace("\u034f", "\u200b")  # another joiner, though a mark by its category
         if text.isprintable():
             return text
-        space = {"Zs": " ", "Cf": ""}
-        return "".join(c if c in self._known_characters else space.get(category(c), c) for c in text).strip()
+        replacements = {"Zs": " ", "Cf": ""}  # by the category of Unicode
+        return "".join(c if c in self._known_characters else replacements.get(category(c), c) for c in text).strip()
 
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
@@ -494,23 +525,26 @@ class Translator:
 
     def _parts(self, sentence: Part, ids: list[int]) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
-        before, after, _ = sentence.frame
-        added = len(before + after)
-        size = self.max_tokens - added
-        cuts = [ids[:size]] if sentence.own else self._cut(ids, size)
-        sizes = (len(cut) + added for cut in cuts[:-1])
-        starts = [len(sentence.text) * done // (len(ids) + added) for done in accumulate(sizes, initial=0)]
-        texts = [sentence.text[start:end] for start, end in pairwise([*starts, None])]
+        frame = sentence.frame
+        num_frame_ids = len(frame.before_src) + len(frame.after_src)
+        max_size = self.max_tokens - num_frame_ids
+        cuts = [ids[:max_size]] if sentence.fixed_translation else self._cut(ids, max_size)
+        sizes = (len(cut) + num_frame_ids for cut in cuts[:-1])
+        starts = [
+            len(sentence.text) * num_preceding // (len(ids) + num_frame_ids)
+            for num_preceding in accumulate(sizes, initial=0)
+        ]
+        texts = [sentence.text[start:stop] for start, stop in pairwise([*starts, None])]
         return [
             sentence._replace(
-                ids=[*before, *body, *after],
+                ids=[*frame.before_src, *part_ids, *frame.after_src],
                 is_cut=len(cuts) > 1,
                 text=text,
                 tags=tags,
-                is_next=sentence.is_next or start > 0,
+                follows_sentence=sentence.follows_sentence or start > 0,
                 prefix=() if start else sentence.prefix,
             )
-            for body, start, (text, tags) in zip(cuts, starts, divided(texts, starts, sentence.tags), strict=True)
+            for part_ids, start, (text, tags) in zip(cuts, starts, divided(texts, starts, sentence.tags), strict=True)
         ]
 
     def _cut(self, ids: list[int], size: int) -> Encoded:
@@ -519,9 +553,10 @@ class Translator:
         opening, *_, closing = [*self.tokenizer.marks.values()] or (None, None)
         while len(ids) > size:
             last_mark = next((n for n in reversed(range(size)) if ids[n] in (opening, closing)), 0)
-            end = last_mark * (ids[last_mark] == opening) or size
-            parts.append(ids[:end])
-            ids = ids[end:]
+            is_within_term = ids[last_mark] == opening
+            num_ids = last_mark if is_within_term and last_mark > 0 else size  # a term from the start on does not fit
+            parts.append(ids[:num_ids])
+            ids = ids[num_ids:]
         return [*parts, ids]
 
     def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[Hypotheses]:
@@ -530,16 +565,24 @@ class Translator:
         Args:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
-        searched = [part for part in parts if not part.own]
+        searched = [part for part in parts if not part.fixed_translation]
         prefixes = [[*part.frame.before_tgt, *part.prefix] for part in searched]
-        by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
-        by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
-        rest = iter(self._put_back(searched, by_part))
+        candidates_by_part = self.engine.search([part.ids for part in searched], prefixes, self.options)
+        without_codes = [
+            self._hypotheses_without_codes(part, candidates, n_best)
+            for part, candidates in zip(searched, candidates_by_part, strict=True)
+        ]
+        searched_hypotheses = iter(self._put_back(searched, without_codes))
         sampling = self.options.sampling
-        copies = sampling.num_samples if sampling and not sampling.mbr else 1
-        return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
+        num_copies = sampling.num_samples if sampling and not sampling.mbr else 1
+        return [
+            [Hypothesis(part.fixed_translation, 0.0, [])] * num_copies
+            if part.fixed_translation
+            else next(searched_hypotheses)
+            for part in parts
+        ]
 
-    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> Hypotheses:
+    def _hypotheses_without_codes(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> Hypotheses:
         """The hypotheses of a part that was searched, without its codes."""
         sampling = self.options.sampling
         terms = self.tokenizer.terms(part.ids)
@@ -553,7 +596,7 @@ class Translator:
                 self.tokenizer.pieces(candidate.ids),
                 len(missing_terms(terms, text)) if terms else 0,
                 part.is_cut,
-                found=((part, candidate),),
+                searched_parts=((part, candidate),),
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
@@ -567,7 +610,9 @@ class Translator:
 
     def _put_back(self, parts: Sequence[Part], by_part: Sequence[Hypotheses]) -> list[Hypotheses]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
-        pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
+        pairs = [
+            (part, hypothesis) for part, hypotheses in zip(parts, by_part, strict=True) for hypothesis in hypotheses
+        ]
         rows = [
             (row, part, hypothesis)
             for row, (part, hypothesis) in enumerate(pairs)
@@ -575,12 +620,12 @@ class Translator:
             and part.text != hypothesis.text != ""
             and not part.is_cut
         ]
-        read = self.tokenizer.encode_text(part.read for _, part, _ in rows)
+        encoded = self.tokenizer.encode_text(part.model_text for _, part, _ in rows)
         frames = [part.frame for _, part, _ in rows]
-        src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
-        ids = self.tokenizer.models.vocabulary
+        src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, encoded, strict=True)]
+        vocabulary = self.tokenizer.models.vocabulary
         links = {}
-        tgt = [[ids.get(piece, UNK_ID) for piece in hypothesis.pieces] for *_, hypothesis in rows]
+        tgt = [[vocabulary.get(piece, UNK_ID) for piece in hypothesis.pieces] for *_, hypothesis in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for (row, part, hypothesis), src_ids, attention in zip(rows, src, attentions, strict=True):
             start = len(part.frame.before_src)
@@ -590,8 +635,8 @@ class Translator:
                 (hypothesis.pieces[tgt_start:], hypothesis.text),
             )
             links[row] = link_pieces(attention[tgt_start:, start:], *sides)
-        whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
-        return [[next(whole) for _ in of_part] for of_part in by_part]
+        with_codes = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
+        return [[next(with_codes) for _ in hypotheses] for hypotheses in by_part]
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
@@ -609,19 +654,20 @@ class Translator:
 
     def join_parts(self, lines: Sequence[Sequence[Part]], by_part: Iterable[Hypotheses]) -> list[Hypotheses]:
         """Returns the hypotheses of each line of `split` from those of all parts, in order; see `hypotheses`."""
-        rest = iter(by_part)
+        hypotheses_of_parts = iter(by_part)
         sampling = self.options.sampling
         results = []
-        for line in lines:
-            parts = [next(rest) for _ in line]
+        for parts in lines:
+            by_line_part = [next(hypotheses_of_parts) for _ in parts]
             if not (parts and sampling):
-                joined = best_combinations(line, parts, self.options.num_beams)
+                joined = best_combinations(parts, by_line_part, self.options.num_beams)
             else:
-                samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
-                joined = [best_combinations(line, sample, 1)[0] for sample in samples]
+                joined = []
+                for sample in zip(*by_line_part, strict=True):
+                    joined += best_combinations(parts, [[hypothesis] for hypothesis in sample], 1)
                 if sampling.mbr:
-                    num_texts = sum(part.text != "" for part in line) or 1
-                    joined = [replace(h, score=h.score / num_texts) for h in joined]
+                    num_texts = sum(part.text != "" for part in parts) or 1
+                    joined = [replace(hypothesis, score=hypothesis.score / num_texts) for hypothesis in joined]
             results.append([replace(hypothesis, translator=self) for hypothesis in joined])
         return results
 
@@ -670,21 +716,21 @@ def in_words(directions: Sequence[tuple[str, str]]) -> str:
     return ", ".join(map("-".join, directions))
 
 
-def require_lines(lines: Lines, others: Lines | None = None) -> None:
-    """Checks that an argument is a list of lines, and `others` as many.
+def require_lines(lines: Lines, counterparts: Lines | None = None) -> None:
+    """Checks that an argument is a list of lines, and that `counterparts` has as many: their prefixes or translations.
 
     Raises:
         TypeError: one of them is no list of str, or a single str or bytes, whose characters would count as lines.
-        ValueError: there are not as many others as lines.
+        ValueError: there are not as many counterparts as lines.
     """
-    for argument in (lines, others or []):
+    for argument in (lines, counterparts or []):
         if isinstance(argument, str | bytes):
             raise TypeError(f"expected a list of lines, got a single {type(argument).__name__}: {argument[:20]!r}")
         for number, line in enumerate(argument, start=1):
             if not isinstance(line, str):
                 raise TypeError(f"line {number} is of the type {type(line).__name__}, expected str")
-    if others is not None and len(others) != len(lines):
-        raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
+    if counterparts is not None and len(counterparts) != len(lines):
+        raise ValueError(f"expected {len(lines)} lines, got {len(counterparts)}")
 
 
 def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> Hypotheses:
@@ -695,18 +741,21 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
     best = [Hypothesis([], 0.0, [])]
     for part, hypotheses in zip(parts, by_part, strict=True):
         joined = []
-        for one, other in product(best, hypotheses):
-            is_line = one.marked and isinstance(last := one.marked[-1], Tag) and last.is_break
-            space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next and not is_line else ""
-            both = Hypothesis(
-                [*one.marked, space, *other.marked],
-                one.score + other.score,
-                one.pieces + other.pieces,
-                one.num_missing + other.num_missing,
-                one.is_cut or other.is_cut,
-                one.found + other.found,
+        for beginning, hypothesis in product(best, hypotheses):
+            last_item = beginning.marked[-1] if beginning.marked else ""
+            ends_in_break = isinstance(last_item, Tag) and last_item.is_break
+            space = ""
+            if part.follows_sentence and not ends_in_break:
+                space = space_between(text_of(beginning.marked), text_of(hypothesis.marked))
+            longer = Hypothesis(
+                [*beginning.marked, space, *hypothesis.marked],
+                beginning.score + hypothesis.score,
+                beginning.pieces + hypothesis.pieces,
+                beginning.num_missing + hypothesis.num_missing,
+                beginning.is_cut or hypothesis.is_cut,
+                beginning.searched_parts + hypothesis.searched_parts,
             )
-            joined.append(both)
+            joined.append(longer)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best
 
@@ -736,5 +785,5 @@ def mean_chrf(samples: Lines) -> list[float]:
     counts = Counter(samples)
     (chrf,) = pairwise_chrf()([[*counts]], [[*counts]])
     means = np.array(chrf) @ [*counts.values()] / len(samples)
-    by_text = dict(zip(counts, means.tolist(), strict=True))
-    return [by_text[sample] for sample in samples]
+    mean_of_text = dict(zip(counts, means.tolist(), strict=True))
+    return [mean_of_text[sample] for sample in samples]

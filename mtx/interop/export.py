@@ -163,7 +163,11 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
             lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
             split = enumerate(zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True))
             # mtx treats long lines, capitals, title case and codes specially
-            rows = [row for row, (parts, ids) in split if [part.ids for part in parts if not part.own] == [ids]]
+            rows = [
+                row
+                for row, (parts, ids) in split
+                if [part.ids for part in parts if not part.fixed_translation] == [ids]
+            ]
             if not rows:
                 continue
             sources, references = ([side[row] for row in rows] for side in (lines, references))

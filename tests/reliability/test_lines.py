@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,8 @@ class Echo(FakeTranslator):
         start = len(self.num_parts)
         # each goes through the model, also what would be its own translation
         parts = [
-            [replace(part, own=None) for part in some if len(part.ids) > 1] for some in super().split(lines, *others)
+            [part._replace(fixed_translation=None) for part in some if len(part.ids) > 1]
+            for some in super().split(lines, *others)
         ]
         self.num_parts += map(len, parts)
         answers = [answer(number, line).encode() for number, line in enumerate(lines, start)]

@@ -162,7 +162,7 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
 
 
 def test_no_space_begins_a_line_of_the_translation() -> None:
-    parts = [Part([], None), Part([], None, is_next=True)]
+    parts = [Part([], None), Part([], None, follows_sentence=True)]
     second = [Hypothesis([Tag("[b]", "open", "b"), "Zwei."], 0, [])]
     for mark, expected in (
         (Tag("\n", "alone", is_break=True), "Eins.\n[b]Zwei."),

@@ -202,7 +202,7 @@ def test_a_sentence_that_waits_alone_has_all_cores(
     tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=2))
-    src, options = sources(tokenizer), SearchOptions().of_model(engine.info)
+    src, options = sources(tokenizer), SearchOptions().with_model_defaults(engine.info)
     opened, open_runtime = list[tuple[int, int]](), engine._open_runtime
     engine._open_runtime = lambda *how: opened.append(how) or open_runtime(*how)  # type: ignore[func-returns-value]
     together = engine.search(src, [[]] * len(src), options)
@@ -224,7 +224,7 @@ def test_first_requests_at_once_open_one_more_copy_of_the_weights(
     tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=2))
-    [source], options = sources(tokenizer, 1), SearchOptions().of_model(engine.info)
+    [source], options = sources(tokenizer, 1), SearchOptions().with_model_defaults(engine.info)
     opened, open_runtime = list[tuple[int, int]](), engine._open_runtime
     begin = threading.Barrier(6)
 

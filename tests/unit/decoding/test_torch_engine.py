@@ -236,7 +236,7 @@ def test_the_best_combinations_are_those_of_all(size: int) -> None:
         for _ in range(4)
     ]
     sums = sorted((sum(h.score for h in line) for line in itertools.product(*parts)), reverse=True)
-    best = best_combinations([Part([], None, is_next=True)] * 4, parts, size)
+    best = best_combinations([Part([], None, follows_sentence=True)] * 4, parts, size)
     assert [h.score for h in best] == sums[:size]
     assert best[0].text == " ".join(part[0].text for part in parts)
     assert len({h.text for h in best}) == len(best)

@@ -44,14 +44,14 @@ class Upper(FakeTranslator):
         return [[each for part in parts for each in self._chunks(part)] for parts in super().split(lines, *others)]
 
     def _chunks(self, part: Part) -> list[Part]:
-        if part.own:
+        if part.fixed_translation:
             return [part]
         starts = range(0, len(part.text), self.part_chars)
         chunks = [(start > 0, part.text[start : start + self.part_chars]) for start in starts]
-        return [part._replace(ids=list(text.encode()), text=text, is_next=is_next) for is_next, text in chunks]
+        return [part._replace(ids=list(text.encode()), text=text, follows_sentence=follows) for follows, text in chunks]
 
     def decode_parts(self, parts: Sequence[Part], *others: Any, **named: Any) -> list[list[Hypothesis]]:
-        read = [part for part in parts if part.own is None]
+        read = [part for part in parts if part.fixed_translation is None]
         lines = [bytes(part.ids).decode() for part in read]
         self.calls.append(lines)
         if "wait" in lines:
@@ -63,7 +63,9 @@ class Upper(FakeTranslator):
         pieces = map(self.tokenizer.pieces, self.tokenizer.encode(texts, target=True))
         flat = [Hypothesis([text], 0.0, names) for text, names in zip(texts, pieces, strict=True)]
         rest = iter(self._put_back(read, [flat[row : row + 3] for row in range(0, len(flat), 3)]))
-        return [[Hypothesis(part.own, 0.0, [])] if part.own else next(rest) for part in parts]
+        return [
+            [Hypothesis(part.fixed_translation, 0.0, [])] if part.fixed_translation else next(rest) for part in parts
+        ]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]
