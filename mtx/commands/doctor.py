@@ -45,12 +45,12 @@ def doctor(
     used = find_device(device)
     precision = fast_precision(used)
     hint = "--device cpu avoids this device"
-    matrix = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
-        value = (matrix @ matrix)[0, 0].item()
+        value = (ones @ ones)[0, 0].item()
         started = time.perf_counter()
         for _ in range(10):
-            product = matrix @ matrix
+            product = ones @ ones
         product[0, 0].item()  # waits for the device
         gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from mtx.commands.command_line import (
     open_output,
     option,
 )
-from mtx.commands.translate import blocks, in_blocks, paired
+from mtx.commands.translate import blocks, in_blocks, pair_lines
 from mtx.commands.translator_options import DIRECTION, EXACT, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
@@ -42,7 +42,7 @@ def logprob(
     """
     with open_output(output, src, tgt) as sink:
         translator: Any = load_translator(model, **EXACT | options)
-        for block in in_blocks(paired(read_lines(src, "strict"), tgt, "strict")):
+        for block in in_blocks(pair_lines(read_lines(src, "strict"), tgt, "strict")):
             for score in translator.log_probs(*map(list, zip(*block, strict=True))):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
@@ -100,7 +100,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
         sums = np.zeros((len(lines), width), np.float32)
         num_pieces = np.zeros((len(lines), 1), np.float32)
         for batch in batch_by_length(ids, ids, engine.batch_tokens):
-            states_by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
+            batch_ids = [ids[number] for number in batch]
+            states_by_model = [model.source_states(batch_ids) for model in engine.search_models]
             for number, *states in zip(batch, *states_by_model, strict=True):
                 row = parts[number][0]
                 sums[row] += torch.cat(states, -1).float().sum(0).cpu().numpy()

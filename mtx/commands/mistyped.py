@@ -35,7 +35,7 @@ def _find_alternative(option: str, value: str, command: Any, words: list[str]) -
         return NOT_THERE[name]
     parameter = _find_parameter(option, value, command)
     if parameter and parameter.param_type_name == "argument":
-        return mtx_command(command.name, *_without_names(command, words))
+        return mtx_command(command.name, *_without_argument_names(command, words))
     if parameter:
         return f"{parameter.opts[-1]} {'cuda' if parameter.name == 'device' else parameter.metavar or ''}"
     takes_settings = any(parameter.name == "settings" for parameter in command.params)
@@ -69,7 +69,7 @@ def _find_parameter(option: str, value: str, command: Any) -> Any:
     return candidates[0] if candidates else None
 
 
-def _without_names(command: Any, words: list[str]) -> list[str]:
+def _without_argument_names(command: Any, words: list[str]) -> list[str]:
     """The words after a command, in which options that mean its arguments are arguments."""
     arguments = {argument.name: list[str]() for argument in command.params if argument.param_type_name == "argument"}
     other_words = list[str]()

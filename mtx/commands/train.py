@@ -206,15 +206,15 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     history, advice = map(load_around, ("mtx.report.run_history", "mtx.report.advice"))
     summary = advice and history.read_run(result.paths.root)
     if summary:
-        lines += [*(gain.line() for gain in summary.gains), *map(str, advice.of_gains(summary.gains))]
+        lines += [*(gain.line() for gain in summary.gains), *map(str, advice.advise_on_gains(summary.gains))]
     if prints_scores and lines:
         print_lines(lines)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     if summary:
         if verdict := advice.usability(summary):
             logger.info("verdict: %s", verdict.text)
-            if verdict.help:
-                logger.info("advice: %s", verdict.help)
+            if verdict.hint:
+                logger.info("advice: %s", verdict.hint)
         for line in advice.count_by_quality(result.scores):
             logger.info("translations to use, to look at and to redo, by their estimated quality: %s", line)
     src, tgt = config.data.language_pairs[0]

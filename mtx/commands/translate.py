@@ -172,7 +172,7 @@ class LineWork:
         self._terms = TermCount(translator)
 
     def rows(self, block: list[Row]) -> list[str]:
-        """What is known of the next lines, see `paired`: their translations, or JSON with more values."""
+        """What is known of the next lines, see `pair_lines`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
         prefix = self._invalid_prefixes.replace(prefixes[0]) if prefixes else None
@@ -306,7 +306,7 @@ class TermCount:
 
 
 def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
-    """The lines of `source` in blocks, see `paired`: of a file large ones, of a pipe or a terminal what has arrived.
+    """The lines of `source` in blocks, see `pair_lines`: large ones of a file, what has arrived of a pipe or terminal.
 
     Args:
         file: its name; None for stdin.
@@ -316,7 +316,7 @@ def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> 
     arriving: Any = None if stat.S_ISREG(os.fstat(source.fileno()).st_mode) else ArrivingLines(source)
     lines = decoded_lines(arriving or source, file or Path("/dev/stdin"), "surrogateescape")
     with progress("translating", is_hidden=sys.stdout.isatty()) as update:
-        for block in in_blocks(paired(lines, prefix), arriving and arriving.lines):
+        for block in in_blocks(pair_lines(lines, prefix), arriving and arriving.lines):
             yield block
             update(len(block))
 
@@ -370,7 +370,7 @@ def translate_file(
     resolve_output(output, file, *other_texts)
 
     def lines() -> Iterator[Row]:
-        return paired(read_lines(file, "surrogateescape"), work.prefix)
+        return pair_lines(read_lines(file, "surrogateescape"), work.prefix)
 
     start, end = shard_bounds(shard, sum(1 for _ in lines()))
     identity |= {
@@ -411,7 +411,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
+def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
     """Each line alone, or with the same line of another file.
 
     Args:
@@ -429,7 +429,8 @@ def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogat
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
     match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
-    number, total = map(int, match.groups()) if match else (0, 0)
+    number = int(match[1]) if match else 0
+    total = int(match[2]) if match else 0
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
     return num_lines * (number - 1) // total, num_lines * number // total

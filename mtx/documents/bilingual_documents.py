@@ -50,7 +50,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, in_unit, inserted, replace_text, space_before
+from mtx.documents.edits import Edit, in_unit, insert_text, replace_text, space_before
 from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,11 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         attributes = child.attributes
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
         if child.inner_start == child.end or name in CODES or is_protected:
-            kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
+            kind: Kind = "alone"
+            if name in OPENING_CODES:
+                kind = "open"
+            elif name in CLOSING_CODES:
+                kind = "close"
             number = child.first_attribute("rid", "startRef", "i", "id")
             pair = None if kind == "alone" else f"code {number}"
             parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
@@ -446,11 +450,13 @@ def edit_tmx(
         variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
         if _find_variant([variant for variant in unit.named("tuv") if not variant.named("seg")], languages[1]):
             continue  # it is damaged
-        source, variant = (_find_variant(variants, language) for language in languages)
-        if source is None:
+        source_variant = _find_variant(variants, languages[0])
+        variant = _find_variant(variants, languages[1])
+        if source_variant is None:
             continue  # no text in this language
-        variant = None if variant is source else variant
-        source = source.named("seg")[-1]
+        if variant is source_variant:
+            variant = None
+        source = source_variant.named("seg")[-1]
         target = variant.named("seg")[-1] if variant else None
         segment = parse(document, source)
         translation = "" if overwrite or target is None else plain_text(target)
@@ -541,7 +547,7 @@ def edit_po(
                 first_line, last_line = message.lines[key]
                 start = spans[first_line][0]
                 end = spans[last_line][1]
-                strings = inserted(end, text, text_edits, lambda translated: translated.translate(_ESCAPED))
+                strings = insert_text(end, text, text_edits, lambda translated: translated.translate(_ESCAPED))
                 form_edits = [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
                 edits += in_unit(form_edits, [edit.segment for edit in text_edits])
         if not edits:

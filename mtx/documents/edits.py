@@ -40,7 +40,7 @@ def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
     return (replace(edit, start=by + edit.start, end=by + edit.end) for edit in edits)
 
 
-def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
+def insert_text(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
     """The edits that insert a text, with its own edits made, at a character of a document for which `escape` is."""
     edit_end = 0
 

@@ -156,7 +156,9 @@ class Comparison:
         return [f"the {len(self.names)} runs differ only in their seeds: {means}"] if self.has_seeds() else []
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
-        (baseline, group), gain = (self.groups[0], self.groups[index]), metric.gain(index)
+        baseline = self.groups[0]
+        group = self.groups[index]
+        gain = metric.gain(index)
         p_value = metric.groups[index].p_value
         num_runs = len(group.members)
         num_baseline = len(baseline.members)
@@ -168,8 +170,8 @@ class Comparison:
         if p_value < SIGNIFICANCE_LEVEL:
             significance = "a statistically significant difference"
             if num_runs != num_baseline and 1 in (num_runs, num_baseline):  # the test uses the other group's spread
-                single, several = sorted((group, baseline), key=lambda runs: len(runs.members))
-                significance += f" if other seeds of {single.label} would vary as those of {several.label}"
+                smaller, larger = sorted((group, baseline), key=lambda runs: len(runs.members))
+                significance += f" if other seeds of {smaller.label} would vary as those of {larger.label}"
         if max(num_runs, num_baseline) > 1:
             test = f"{counted(num_runs, 'run')} against {num_baseline}, over seeds and sentences"
         return (
@@ -222,13 +224,18 @@ def compare(
     names = [system.name for system in systems]
     groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
-    by_chrf = any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt)
-    decided_by = "chrF2" if by_chrf else measured[0].name if measured else ""
-    unit, size = ("words", 10) if counts_words(tokenizer) else ("characters", 20)
+    decided_by = measured[0].name if measured else ""
+    if any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt):
+        decided_by = "chrF2"
+    unit = "characters"
+    size = 20
+    if counts_words(tokenizer):
+        unit = "words"
+        size = 10
     bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _LAST_BIN) for line in references]
     lengths = []
     for number in sorted({*bins}):
-        rows = [row for row, place in enumerate(bins) if place == number]
+        rows = [row for row, bin_number in enumerate(bins) if bin_number == number]
         part = [references[row] for row in rows]
         scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
         longest = (number + 1) * size if number < _LAST_BIN else None
@@ -241,10 +248,10 @@ def mean_tables(comparisons: Mapping[str, Comparison], pairs: Pairs) -> dict[str
     tables = {}
     for name, parts in parts_of(comparisons, pairs).items():
         metrics = [*zip(*(comparisons[part].metrics for part in parts), strict=False)]  # TER, the last, may be missing
-        rows = [
-            [group.label, *(f"{fmean(each.groups[row].mean for each in metric):.2f}" for metric in metrics)]
-            for row, group in enumerate(comparisons[parts[0]].groups)
-        ]
+        rows = []
+        for number, group in enumerate(comparisons[parts[0]].groups):
+            means = [fmean(direction.groups[number].mean for direction in metric) for metric in metrics]
+            rows.append([group.label, *(f"{mean:.2f}" for mean in means)])
         if len(parts) > 1:
             tables[f"{name}, mean of {len(parts)} directions"] = [["", *(metric[0].name for metric in metrics)], *rows]
     return tables
@@ -309,10 +316,13 @@ def output_lines(results: Results, form: Format, pairs: Pairs = ()) -> list[str]
     lines = [""]
     for part in _parts(results, pairs, has_details=form == "text"):
         if isinstance(part, str):
-            lines += [f"% {part}" if part and form == "latex" else part, *[""] * (form == "markdown")]
+            lines.append(f"% {part}" if part and form == "latex" else part)
+            if form == "markdown":
+                lines.append("")
         else:
             lines += [*draw_table(part, form), ""]
-    return [line for before, line in zip(lines, lines[1:], strict=False) if line or before]  # no two empty lines
+    # no two empty lines
+    return [line for line_before, line in zip(lines, lines[1:], strict=False) if line or line_before]
 
 
 def _parts(results: Results, pairs: Pairs, has_details: bool) -> Iterator[str | list[list[str]]]:

@@ -69,12 +69,12 @@ class Protocol:
         """BLEU as multi-bleu.perl computes it, 0 if no 4-gram matches; its signature names the tokenization."""
         from sacrebleu.metrics import BLEU
 
-        [first, *more, tokenized], tokenization = self.tokenized(*references, hypotheses)
+        [*tokenized_references, tokenized_hypotheses], tokenization = self.tokenized(*references, hypotheses)
         metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self._is_cased, force=True)
-        bleu = corpus_score(metric, tokenized, first, *more)
+        bleu = corpus_score(metric, tokenized_hypotheses, *tokenized_references)
         return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
-    def tokenized(self, references: Sequence[str], *others: Sequence[str]) -> tuple[list[list[str]], str]:
+    def tokenized(self, references: Sequence[str], *more_texts: Sequence[str]) -> tuple[list[list[str]], str]:
         """Tokenize all texts, unless most references with punctuation are already tokenized.
 
         This keeps the tokens of the recipe multi30k-en-de-lc, and does not escape `&quot;` again.
@@ -82,9 +82,12 @@ class Protocol:
         Returns:
             The texts, and the steps that were applied.
         """
-        num_ends, num_attached = (sum(map(bool, map(pattern.search, references))) for pattern in (_END, _ATTACHED_END))
+        num_ends = sum(1 for line in references if _END.search(line))
+        num_attached = sum(1 for line in references if _ATTACHED_END.search(line))
         is_tokenized = 2 * num_attached < num_ends
-        texts = [[line if is_tokenized else self._tokenize(line) for line in text] for text in (references, *others)]
+        texts = [
+            [line if is_tokenized else self._tokenize(line) for line in text] for text in (references, *more_texts)
+        ]
         steps = "none" if is_tokenized else self._tokenization
         if self._is_cased and self._tgt == "de":
             return [list(map(split_compounds, text)) for text in texts], f"{steps}+compound-split"

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from mtx.decoding.metrics import METRICS, score
 
-_NUM_SAMPLES, _SEED = 1000, 12345  # of the bootstrap, as in sacreBLEU
+_NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
+_SEED = 12345  # likewise
 _MOST_FREEDOM = 1e4  # degrees of freedom above which Student's distribution is taken to be normal
 _LEAST_P = 0.0001  # that is shown as a number
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
@@ -110,28 +111,28 @@ def significance_tests(
     """
     measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
     comparisons = list[MetricComparison]()
-    first = groups[0]
+    baseline = groups[0]
     for key in METRICS:
         if not all(key in scores for scores in measured):
             continue
-        of_systems, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
+        system_scores, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
         signature.update("seed", str(_SEED))
         signature.update("bs", _NUM_SAMPLES)
-        points = [system.score for system in of_systems]
-        of_groups = list[GroupScore]()
+        points = [system.score for system in system_scores]
+        group_scores = list[GroupScore]()
         for group in groups:
-            p_value = None if group is first else difference_p_value(points, np.stack(resampled), first, group)
+            p_value = None if group is baseline else difference_p_value(points, np.stack(resampled), baseline, group)
             runs = [points[index] for index in group]
             deviation = statistics.stdev(runs) if len(runs) > 1 else None
-            of_groups.append(GroupScore(statistics.fmean(runs), deviation, p_value))
-        comparisons.append(MetricComparison(METRICS[key], str(signature), [*of_systems], of_groups))
+            group_scores.append(GroupScore(statistics.fmean(runs), deviation, p_value))
+        comparisons.append(MetricComparison(METRICS[key], str(signature), [*system_scores], group_scores))
     return comparisons
 
 
 def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
     """The score and the signature of `corpus_score`, and the ends of the 95% confidence interval over sentences."""
-    score, signature, _ = _resample(metric, hypotheses, *references)
-    return {**vars(score), "signature": str(signature)}
+    system_score, signature, _ = _resample(metric, hypotheses, *references)
+    return {**vars(system_score), "signature": str(signature)}
 
 
 def _resample(
@@ -149,9 +150,9 @@ def _resample(
     rng = np.random.default_rng(_SEED)
     counts = (np.bincount(rng.choice(number, number), minlength=number) for _ in range(_NUM_SAMPLES))
     sums = (sentences.sum(axis=0), *(count @ sentences for count in counts))
-    whole, *parts = [metric._compute_score_from_stats(row.tolist()).score for row in sums]
-    mean, half = map(float, estimate_ci(np.array(parts)))
-    return SystemScore(float(whole), (mean - half, mean + half)), metric.get_signature(), np.array(parts)
+    corpus_score, *sample_scores = [metric._compute_score_from_stats(row.tolist()).score for row in sums]
+    mean, half = map(float, estimate_ci(np.array(sample_scores)))
+    return SystemScore(float(corpus_score), (mean - half, mean + half)), metric.get_signature(), np.array(sample_scores)
 
 
 def difference_p_value(
@@ -175,19 +176,24 @@ def difference_p_value(
     spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
     if not spreads:
         sizes = np.abs(resampled[second[0]] - resampled[first[0]])
-        return float(np.sum(sizes - sizes.mean() > difference) + 1) / (len(sizes) + 1)
+        return float(np.count_nonzero(sizes - sizes.mean() > difference) + 1) / (len(sizes) + 1)
     is_single = len(spreads) == 1
-    parts = [(variance * (1 / number + is_single), number - 1) for variance, number in spreads]
-    of_seeds = sum(variance for variance, _ in parts)
+    parts = list[tuple[float, int]]()  # of the variance: s²/n of each group, with its degrees of freedom
+    for variance, number in spreads:
+        weight = 1 / number
+        if is_single:  # the group of one run varies as much: s²/1
+            weight += 1
+        parts.append((variance * weight, number - 1))
+    seed_variance = sum(variance for variance, _ in parts)
     # The scores of runs of one setting are correlated over the samples of sentences. If this correlation is higher than
     # between settings, the sentences contribute to the difference of the settings, independently of seeds.
     covariance = np.cov(resampled)
     np.fill_diagonal(covariance, np.nan)
     within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
-    total = of_seeds + max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
+    total = seed_variance + max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
     if not total:
         return 0.0
-    freedom = total**2 / sum(variance**2 / number for variance, number in parts) if of_seeds else _MOST_FREEDOM
+    freedom = total**2 / sum(variance**2 / number for variance, number in parts) if seed_variance else _MOST_FREEDOM
     return student(difference / math.sqrt(total), freedom)
 
 

@@ -88,11 +88,13 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
     for form, has_form in FORMS.items():
-        hyp, ref = (sum(map(bool, map(has_form, lines))) for lines in (hypotheses, test_set.references))
-        if abs(hyp - ref) >= max(1, 0.1 * len(hypotheses)):
+        num_hypotheses = sum(1 for line in hypotheses if has_form(line))
+        num_references = sum(1 for line in test_set.references if has_form(line))
+        if abs(num_hypotheses - num_references) >= max(1, 0.1 * len(hypotheses)):
             logger.warning(
-                f"{path}: {hyp / len(hypotheses):.0%} of its lines are {form}, but {ref / len(hypotheses):.0%} of the "
-                "references; scores are valid only if both have the same form"
+                f"{path}: {num_hypotheses / len(hypotheses):.0%} of its lines are {form}, but "
+                f"{num_references / len(hypotheses):.0%} of the references; "
+                "scores are valid only if both have the same form"
             )
     return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
 
@@ -116,8 +118,10 @@ def score_translations(
     warn_about_bleu(test_set.name, references, test_set.tgt, test_set.sources, test_set.src)
     tgt = test_set.tgt or language_of(references)
     for side, lines in (("references", references), ("translations", hypotheses)):
-        if tgt and (other := Profile.of(map(str.lower, lines)).other_language(tgt)):
-            logger.warning("%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, other, tgt)
+        if tgt and (actual_language := Profile.of(map(str.lower, lines)).other_language(tgt)):
+            logger.warning(
+                "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
+            )
     scores = score(hypotheses, references, test_set.tgt, more_references, score_with_interval)
     if protocol is not None:
         scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
@@ -172,8 +176,8 @@ class ScoresBefore(Hook):
             from mtx.training import init_from
 
             logger.info("scoring %s before training", config.training.init_from)
-            before = init_from.translator(config, run.runtime.device)
-            evaluate_tests(before, run.data, config, run.paths.before)
+            initial_translator = init_from.translator(config, run.runtime.device)
+            evaluate_tests(initial_translator, run.data, config, run.paths.before)
 
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
         if run.state.init_sha256:
@@ -188,12 +192,12 @@ def evaluate_tests(
     scores = dict[str, Scores]()
     options = translator.options
     search = config.decoding
-    is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
+    is_run_search = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         src, tgt = config.data.language_pair(name)
         test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
-        scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
+        scores[name] = translate_and_score(translator, test_set, directory / name if is_run_search else None, protocol)
     return scores | mean_scores(scores, config.data.language_pairs)
 
 
@@ -226,7 +230,8 @@ def score_with_glossary(
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:
     """`num_terms` in the sources, and how many are `used`: their translation occurs in the line's translation."""
-    num_terms = num_missing = 0
+    num_terms = 0
+    num_missing = 0
     for source, translation in zip(*(normalize_lines(side, "nfc") for side in (sources, translations)), strict=True):
         expected = [match.tgt for match in glossary.matches(source)]
         num_terms += len(expected)
@@ -277,23 +282,23 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    own, *_ = parts_of(tests, data.language_pairs).values()
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or own
+    first_set, *_ = parts_of(tests, data.language_pairs).values()  # of several directions, all of their parts
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or first_set
     gains = []
     for name in tests:
         try:
-            [before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
-            after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+            [hypotheses_before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
+            hypotheses_after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
-        systems = [System("before", before), System("after", after)]
+        systems = [System("before", hypotheses_before), System("after", hypotheses_after)]
         result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])
         changes = []
         for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
-            first, second = metric.groups
-            assert second.p_value is not None
-            changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
+            score_before, score_after = metric.groups
+            assert score_after.p_value is not None
+            changes.append(Change(metric.name, score_before.mean, score_after.mean, score_after.p_value))
         gains.append(Gain(name, name in adapted, changes))
     return gains
 

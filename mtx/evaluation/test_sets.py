@@ -46,19 +46,23 @@ class TestSet:
 def changed_copies(test_set: TestSet) -> list[TestSet]:
     """Copies of a test set for each of `AUGMENTATIONS`, the same in every call."""
     copies = []
-    for name, change in AUGMENTATIONS.items():
+    for name, augment in AUGMENTATIONS.items():
         rng = random.Random(name)
-        pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
+        pairs = [augment(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
         sources, references = map(list, zip(*pairs, strict=True))
-        more = [[change("", line, rng)[1] for line in lines] for lines in test_set.more_references]
-        changed = f"{test_set.name}, {name.replace('_', ' ')}"
-        copies.append(replace(test_set, name=changed, sources=sources, references=references, more_references=more))
+        more_references = [[augment("", line, rng)[1] for line in lines] for lines in test_set.more_references]
+        name_of_copy = f"{test_set.name}, {name.replace('_', ' ')}"
+        copies.append(
+            replace(
+                test_set, name=name_of_copy, sources=sources, references=references, more_references=more_references
+            )
+        )
     return copies
 
 
 def parallel_lines(*paths: Path) -> list[list[str]]:
     """The lines of each of some text files, which must be UTF-8 and have the same number of lines."""
-    texts = list(map(_read, paths))
+    texts = list(map(_read_lines, paths))
     for path, lines in zip(paths, texts, strict=True):
         if len(lines) != len(texts[0]):
             raise DataError(f"{paths[0]} has {len(texts[0])} lines, {path} has {len(lines)}")
@@ -101,7 +105,7 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
         paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
     except (OSError, SystemExit) as error:
         raise MtxError(f"cannot download the test set {name}: {error}") from None
-    sources, references, *more_references = (_read(Path(path)) for path in paths)
+    sources, references, *more_references = (_read_lines(Path(path)) for path in paths)
     return TestSet(name.replace("/", "-"), tgt, sources, references, more_references, src=direction.partition("-")[0])
 
 
@@ -117,9 +121,9 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, refs: Sequence[
     models = list(filter(Path.is_dir, systems))
     if models and src is None:
         raise UsageError(f"{models[0]}: this model needs the source text", "--src FILE --ref FILE")
-    sources, references, *more = parallel_lines(src, *refs) if src else ([], *parallel_lines(*refs))
-    hypotheses = {path: _read(path) for path in systems if path not in models}
-    return TestSet((src or refs[0]).name, tgt, sources, references, more, hypotheses)
+    sources, references, *more_references = parallel_lines(src, *refs) if src else ([], *parallel_lines(*refs))
+    hypotheses = {path: _read_lines(path) for path in systems if path not in models}
+    return TestSet((src or refs[0]).name, tgt, sources, references, more_references, hypotheses)
 
 
 def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[TestSet]:
@@ -156,14 +160,14 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
     data = load_config(RunLayout(runs[0])).data
     for test in names:
         src, tgt = data.language_pair(test)
-        hypotheses = {path: _read(path) for path in files}
-        first = RunLayout(runs[0]).evaluation / test
-        sources, references = load_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
+        hypotheses = {path: _read_lines(path) for path in files}
+        first_directory = RunLayout(runs[0]).evaluation / test
+        sources, references = load_lines(first_directory, SOURCE_TEXT, REFERENCE_TEXT)
         for run in runs:
             directory = RunLayout(run).evaluation / test
             hypotheses[run], run_references = load_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
             if run_references != references:
-                raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
+                raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first_directory}")
         test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses, src=src))
     return test_sets
 
@@ -171,8 +175,8 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 def load_lines(directory: Path, *names: str) -> list[list[str]]:
     """The lines of some files of a translated test set, which are verified."""
     durable.verify(directory, dict.fromkeys(names, 1 << 29))  # bytes at most
-    return [_read(directory / name) for name in names]
+    return [_read_lines(directory / name) for name in names]
 
 
-def _read(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return list(text_files.read_lines(path, "strict"))

@@ -25,7 +25,8 @@ ENDING = ".argosmodel"
 _METADATA = "metadata.json"
 _MODEL_FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 _SPLITTER = Path(__file__).with_name("sentences.onnx")
-_SPLITS, _KEEPS_WHOLE = b'"no_ssplit": false', b'"no_ssplit": true '  # as long as each other
+_SPLITS = b'"no_ssplit": false'
+_KEEPS_WHOLE = b'"no_ssplit": true '  # as long as the one above
 _SEARCH = {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.2, "replace_unknowns": True}  # of Argos Translate
 
 
@@ -76,7 +77,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
             f"minisbd/{_SPLITTER.name}": splitter,
             **{f"model/{name}": (model / name).read_bytes() for name in _MODEL_FILES},
         }
-        with durable.new_file(file) as new, zipfile.ZipFile(new, "w") as package:
+        with durable.new_file(file) as package_file, zipfile.ZipFile(package_file, "w") as package:
             for name, content in contents.items():
                 entry = zipfile.ZipInfo(f"translate-{src}_{tgt}-1_0/{name}", (1980, 1, 1, 0, 0, 0))
                 package.writestr(entry, content, zipfile.ZIP_DEFLATED)  # the same model gives the same bytes

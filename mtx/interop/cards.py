@@ -75,11 +75,11 @@ class ModelCard(Hook):
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:
             scores = stored_scores(paths)
-            before = read_json(paths.model / SCORES)["run"]
+            stored_run = read_json(paths.model / SCORES)["run"]
         except (DamagedFileError, KeyError):  # no finished model, or a model that will be rewritten
             return
-        run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
-        if run != before:
+        run = {**{key: value for key, value in stored_run.items() if "licence" not in key}, **licences_of(config)}
+        if run != stored_run:
             card = run_card(config, read_json(paths.data / REPORT), scores, run)
             add_scores(paths.model, {**scores, "run": run}, {CARD: card})
             logger.info("%s: updated the licences in the model card", paths.model)
@@ -104,7 +104,7 @@ def export_card(
     )
 
 
-def shown(text: str) -> str:
+def as_code(text: str) -> str:
     """Untrusted text as Markdown code: on one line, and without backquotes."""
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
@@ -120,11 +120,16 @@ def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Json, **values
     """
     languages = [*dict.fromkeys(chain(*pairs))]
     run = scores.get("run")
-    licences = [run.get(key) if isinstance(run, Mapping) else None for key in ("licence", "data_licence")]
-    licence, data_licence = (licence if isinstance(licence, str) else "" for licence in licences)
+    licences = run if isinstance(run, Mapping) else {}
+    licence = licences.get("licence")
+    if not isinstance(licence, str):
+        licence = ""
+    data_licence = licences.get("data_licence")
+    if not isinstance(data_licence, str):
+        data_licence = ""
     return _TEMPLATES.get_template("card.md.jinja").render(
         kind=kind,
-        direction=", ".join(" to ".join(map(shown, pair)) for pair in pairs),
+        direction=", ".join(" to ".join(map(as_code, pair)) for pair in pairs),
         languages=languages,
         hub_languages=[code for code in languages if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
@@ -143,7 +148,7 @@ def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Json, **values
 
 
 def _on_one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)[:200]
+    return "".join(character if character.isprintable() else " " for character in text)[:200]
 
 
 _TEMPLATES = Environment(
@@ -154,7 +159,7 @@ _TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.filters |= {
-    "code": shown,
+    "code": as_code,
     "quoted": lambda text: json.dumps(_on_one_line(text), ensure_ascii=False),  # as in YAML
     "name": file_name,
     "number": "{:,}".format,

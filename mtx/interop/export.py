@@ -92,7 +92,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     """
     if to not in _FORMATS:
         raise UsageError(f"--to {to}: expected {', '.join(_FORMATS)}")
-    ending, mark, precisions = _FORMATS[to]
+    ending, marking_file, precisions = _FORMATS[to]
     if precision not in precisions:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
     if not model.is_dir():
@@ -102,8 +102,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     run = find_run(model)
     original = (run or model).resolve()
     output = output or original.with_name(original.name + ending.format(precision))
-    if mark:
-        check_replaceable(output, {mark})
+    if marking_file:
+        check_replaceable(output, {marking_file})
     elif output.exists() and not is_package(output):
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     loaded = model_directory.load(root)
@@ -116,49 +116,51 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
-    kind = to if to != "huggingface" else "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
+    kind = to
+    if to == "huggingface":
+        kind = "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
-        new = Path(temporary) / output.name
+        export_path = Path(temporary) / output.name
         try:
             if to == "ctranslate2":
-                write_ctranslate2(loaded, new, precision)
+                write_ctranslate2(loaded, export_path, precision)
             elif kind == "m2m_100":
-                export_fairseq(loaded, new)
+                export_fairseq(loaded, export_path)
             elif to == "huggingface":
-                export_huggingface(loaded, new)
+                export_huggingface(loaded, export_path)
             else:
-                write_argos(loaded, new, precision, export_card("ctranslate2", loaded, precision, scores))
+                write_argos(loaded, export_path, precision, export_card("ctranslate2", loaded, precision, scores))
         except OSError as error:
-            durable.name_destination(error, new, output)
+            durable.name_destination(error, export_path, output)
             raise
-        comparison = compare_export(root, to, new, texts) if texts else None
+        comparison = compare_export(root, to, export_path, texts) if texts else None
         if comparison:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
-        if new.is_dir():
+        if export_path.is_dir():
             files = {CARD: export_card(kind, loaded, precision, scores, comparison)}
             if to == "ctranslate2":
                 files[EXPORT_EXAMPLE] = _EXAMPLE.read_text(encoding="utf-8")
             if (root / QUALITY).is_file():
                 files[QUALITY] = (root / QUALITY).read_text(encoding="utf-8")
-            durable.replace_files(new, {name: text.encode() for name, text in files.items()})
-            durable.replace_directory(new, output)
+            durable.replace_files(export_path, {name: text.encode() for name, text in files.items()})
+            durable.replace_directory(export_path, output)
         else:
-            new.replace(output)
+            export_path.replace(output)
     return ExportResult(str(output), to, precision, comparison)
 
 
-def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison | None:
-    """Translate each direction's text with the model `root` and its export `new`; None if that is not possible."""
-    found = list[tuple[str, str, str]]()
+def compare_export(root: Path, to: str, export_path: Path, texts: Texts) -> Comparison | None:
+    """Translate each direction's text with the model `root` and its export; None if that is not possible."""
+    lines_of_both = list[tuple[str, str, str]]()  # by mtx, by the export, and the reference
     beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
     model = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
     for (src, tgt), (sources, references) in texts.items():
         logger.info("comparing the translations of %d lines", len(sources))
         ours = model.to(tgt, src)
         if to == "ctranslate2":
-            theirs = Translator.load(new, device="cpu", split_sentences=False).to(tgt, src).translate(sources)
+            theirs = Translator.load(export_path, device="cpu", split_sentences=False).to(tgt, src).translate(sources)
         else:
             lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
             split = enumerate(zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True))
@@ -170,25 +172,27 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
             ]
             if not rows:
                 continue
-            sources, references = ([side[row] for row in rows] for side in (lines, references))
-            theirs = (
-                translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
-            )
+            sources = [lines[row] for row in rows]
+            references = [references[row] for row in rows]
+            if to == "argos":
+                theirs = translate_as_argos(export_path, sources)
+            else:
+                theirs = _translate_with_transformers(ours, export_path, sources)
         if theirs is None:
             return None
-        found += zip(ours.translate(sources), theirs, references, strict=True)
-    if not found:
+        lines_of_both += zip(ours.translate(sources), theirs, references, strict=True)
+    if not lines_of_both:
         logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
         return None
-    translations, others, compared = zip(*found, strict=True)
-    return compare_translations(translations, others, compared, tgt)
+    our_lines, their_lines, compared_references = zip(*lines_of_both, strict=True)
+    return compare_translations(our_lines, their_lines, compared_references, tgt)
 
 
 def compare_translations(ours: Lines, theirs: Lines, references: Lines, tgt: str) -> Comparison:
     """Compare two lists of translations."""
-    identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
+    num_identical = sum(1 for our_line, their_line in zip(ours, theirs, strict=True) if our_line == their_line)
     difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
-    return Comparison(len(ours), identical, difference)
+    return Comparison(len(ours), num_identical / len(ours), difference)
 
 
 def check_tolerances(comparison: Comparison, precision: str) -> None:
@@ -205,7 +209,7 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         )
 
 
-def _translate_with_transformers(ours: Translator, new: Path, sources: Lines) -> Any:
+def _translate_with_transformers(ours: Translator, export_path: Path, sources: Lines) -> Any:
     """The translations of an export by transformers; None if it is not installed."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
@@ -218,13 +222,14 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Lines) ->
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     transformers.utils.logging.disable_progress_bar()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(new)
-    start, forced = (ours.tokenizer.pieces(ids) for ids in (ours.frame.before_src, ours.frame.before_tgt))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export_path)
+    start = ours.tokenizer.pieces(ours.frame.before_src)
+    forced = ours.tokenizer.pieces(ours.frame.before_tgt)
     if hasattr(tokenizer, "src_lang"):
         (tokenizer.src_lang,) = start
     else:
         sources = ["".join([*start, line]) for line in sources]
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(new).eval()
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(export_path).eval()
     with torch.inference_mode():
         ids = model.generate(
             **tokenizer(sources, return_tensors="pt", padding=True),

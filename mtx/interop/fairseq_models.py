@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import regex
 from langcodes import Language
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from mtx.data.readers import find_reader
 from mtx.data.sentencepiece_models import EOS, PAD, UNK, JointModel, read_model
@@ -88,7 +88,7 @@ class M2M100Config(MarianConfig):
 
 
 class _Token(BaseModel):
-    id: int = 0
+    token_id: int = Field(0, alias="id")
     content: str
 
 
@@ -110,13 +110,13 @@ class _Family(NamedTuple):
         model: its SentencePiece model.
         ids: fairseq's id of each piece of it that has one, by the piece.
         languages: fairseq's id of each language, by the model's name for it.
-        unused: the other rows, `<s>` and `<mask>` first.
+        unused_ids: the other rows, `<s>` and `<mask>` first.
     """
 
     model: JointModel
     ids: dict[str, int]
     languages: dict[str, int]
-    unused: list[int]
+    unused_ids: list[int]
     rule: Rule
     licence: str
 
@@ -142,42 +142,42 @@ def import_fairseq(
         UsageError: if `source` is not such a directory, needs a feature that mtx lacks, or lacks a language.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    theirs, info = read_config(source, target, M2M100Config)
-    config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
-    family = _read_family(source, theirs.vocab_size)
+    fairseq_config, info = read_config(source, target, M2M100Config)
+    config = model_config(source / MODEL_CONFIG, fairseq_config, _IDS, norm="pre", positions="fairseq", start="eos")
+    family = _read_family(source, fairseq_config.vocab_size)
     logger.info("%s: licence %s", source, family.licence)
-    known = family.languages
+    language_ids = family.languages
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
-    tokens = [find_language(name, known) for name in languages]
-    of_languages = [[known[token]] for token in tokens]
+    tokens = [find_language(name, language_ids) for name in languages]
+    language_rows = [[language_ids[token]] for token in tokens]
     for name, sign, related in (text.partition("=") for text in new_languages):
         names.append(name)
         tokens.append(f">>{name}<<")  # no text has such a piece
         if not _NAME.fullmatch(tokens[-1]):
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
-        like = [find_language(related, known)] if sign else known
-        of_languages.append([known[language] for language in like])
-    for of_each in (names, tokens):
-        if twice := [name for name in of_each if of_each.count(name) > 1]:
-            raise UsageError(f"--languages: {twice[0]} is named twice")
+        related_languages = [find_language(related, language_ids)] if sign else language_ids
+        language_rows.append([language_ids[language] for language in related_languages])
+    for named in (names, tokens):
+        if duplicates := [name for name in named if named.count(name) > 1]:
+            raise UsageError(f"--languages: {duplicates[0]} is named twice")
     if len(names) < 2:
         raise UsageError("a model translates between at least two languages", "--languages en,sw")
     del info["src"], info["tgt"]
     info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
-    kept = [*family.ids]
+    kept_pieces = [*family.ids]
     if keep_pieces_of:
         needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
-        kept = [piece for piece in kept if piece in needed]
-        logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
+        kept_pieces = [piece for piece in kept_pieces if piece in needed]
+        logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept_pieces):,}", f"{len(family.ids):,}")
     try:
-        joint = JointModel(rewrite(family.model, [*kept, *tokens]))
+        joint = JointModel(rewrite(family.model, [*kept_pieces, *tokens]))
     except (RuntimeError, ValueError) as error:
         raise DamagedFileError(f"{source / FAIRSEQ_PIECES}: cannot rewrite it: {error}") from None
-    ids = {name: token for token, name in enumerate(names, len(kept))}
-    tokenizer = Tokenizer(joint, "none", [], False, len(family.unused), ids, family.rule)
-    rows = [[family.ids[piece]] for piece in kept] + of_languages
-    rows += ([row] for row in (*family.unused, _SPECIAL[PAD]))
-    weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
+    ids = {name: token for token, name in enumerate(names, len(kept_pieces))}
+    tokenizer = Tokenizer(joint, "none", [], False, len(family.unused_ids), ids, family.rule)
+    rows = [[family.ids[piece]] for piece in kept_pieces] + language_rows
+    rows += ([row] for row in (*family.unused_ids, _SPECIAL[PAD]))
+    weights = read_weights(source / WEIGHTS, config, rows, fairseq_config.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
     card = write_card("imported", [names], scores, config=config, source=origin or source.name)
@@ -196,11 +196,11 @@ def find_language(name: str, languages: Collection[str]) -> str:
         return name
     code, _, script = name.replace("-", "_").partition("_")
     names = map(_NAME.fullmatch, languages)
-    found = [str(other[0]) for other in names if _codes(other[1]) & _codes(code) and script in ("", other[2])]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"language {name}: the model has {', '.join(found)}", "use one of these names")
+    matches = [str(match[0]) for match in names if _codes(match[1]) & _codes(code) and script in ("", match[2])]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"language {name}: the model has {', '.join(matches)}", "use one of these names")
     raise UsageError(
         f"language {name}: the model does not have it",
         f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}",
@@ -243,24 +243,28 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        tokens = {token.content: token.id for token in read_settings(_Settings, source / TOKENIZER_JSON).added_tokens}
+        tokens = {
+            token.content: token.token_id for token in read_settings(_Settings, source / TOKENIZER_JSON).added_tokens
+        }
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
         raise DamagedFileError(f"{source}: neither {TOKENIZER_JSON} nor {TOKENIZER_CONFIG} names the languages")
-    used = [*ids.values(), *languages.values()]
-    unused = sorted({*range(num_rows)} - {*used})
-    if len(unused) != num_rows - len(used) or len(unused) > _MAX_UNUSED:  # else each has a row of its own
+    used_ids = [*ids.values(), *languages.values()]
+    unused_ids = sorted({*range(num_rows)} - {*used_ids})
+    if len(unused_ids) != num_rows - len(used_ids) or len(unused_ids) > _MAX_UNUSED:  # else each has a row of its own
         raise DamagedFileError(
             f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {len(ids):,} pieces and "
-            f"{len(languages)} languages with ids up to {max(used):,}"
+            f"{len(languages)} languages with ids up to {max(used_ids):,}"
         )
     if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
-    is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
-    known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
+    is_target_only = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
+    piece_ids = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
     licence = "CC-BY-NC-4.0" if any(name[0].isalpha() for name in languages) else "MIT"  # of NLLB and of M2M-100
-    return _Family(model, known, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
+    return _Family(
+        model, piece_ids, languages, [_SPECIAL[BOS], *unused_ids], "target" if is_target_only else "both", licence
+    )
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
@@ -281,7 +285,9 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     _, ranks = model.merges(False)
     counts = Counter(chain.from_iterable(model.split(list(lines))))
     characters = Counter(chain.from_iterable(counts.elements()))
-    lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
+    lacking = [
+        f"{character} ({count:,})" for character, count in characters.most_common() if character not in model.vocabulary
+    ]
     if lacking:
         logger.warning(
             "%s: the model lacks %d characters, which it reads as <unk>: %s",
@@ -310,16 +316,20 @@ def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     """
     source = io.BytesIO(model.source)
     entries = list[bytes]()
-    others = list[bytes]()
-    while (begin := source.tell()) < len(model.source):
+    other_fields = list[bytes]()
+    while (field_start := source.tell()) < len(model.source):
         key = _read_varint(source)
         if key & 7 != 2:
             raise ValueError("a field without a size")
-        end = source.seek(_read_varint(source), io.SEEK_CUR)
-        if key >> 3 != 4:  # tests of its segmentation, which may need other pieces
-            (entries if key >> 3 == 1 else others).append(model.source[begin:end])
-    known = dict(zip(model.pieces, entries, strict=True))
-    return b"".join([*(known.get(piece) or _control(piece.encode()) for piece in pieces), *others])
+        field_end = source.seek(_read_varint(source), io.SEEK_CUR)
+        field = model.source[field_start:field_end]
+        number = key >> 3
+        if number == 1:
+            entries.append(field)
+        elif number != 4:  # tests of its segmentation, which may need other pieces
+            other_fields.append(field)
+    entry_of = dict(zip(model.pieces, entries, strict=True))
+    return b"".join([*(entry_of.get(piece) or _control(piece.encode()) for piece in pieces), *other_fields])
 
 
 def _control(name: bytes) -> bytes:
@@ -330,7 +340,8 @@ def _control(name: bytes) -> bytes:
 
 def _read_varint(message: io.BytesIO) -> int:
     """The next number, seven bits a byte, the lowest first."""
-    value = shift = 0
+    value = 0
+    shift = 0
     while (byte := message.read(1)[0]) & 128:
         value |= (byte & 127) << shift
         shift += 7

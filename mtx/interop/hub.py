@@ -106,11 +106,11 @@ def _download(name: str, repo: str, revision: str) -> Path:
             f"hf download {repo} --local-dir DIR; with transformers: AutoModelForSeq2SeqLM.from_pretrained('DIR')"
             ".save_pretrained('DIR', max_shard_size='20GB'); then mtx import DIR",
         )
-    wanted = [files[file] for file in _FILES if file in files]
-    size = format_size(sum(file.size for file in wanted))
+    needed_files = [files[file] for file in _FILES if file in files]
+    size = format_size(sum(file.size for file in needed_files))
     licence = ", ".join(tag[8:] for tag in info.tags if tag.startswith("license:")) or "not given"
     logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
-    for file in wanted:
+    for file in needed_files:
         if file.lfs:
             _fetch_large(repo, info.sha, file)
         path = Path(hf_hub_download(repo, file.rfilename, revision=info.sha))
@@ -130,8 +130,8 @@ def _describe(repo: str, revision: str) -> Any:
         return info
     for pull in api.get_repo_discussions(repo):
         if (pull.author, pull.title, pull.status) == _CONVERSION:
-            head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
-            if before[:1] == [info.sha]:
+            head, *earlier = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
+            if earlier[:1] == [info.sha]:
                 logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
                 return _describe(repo, head)
     return info
@@ -157,12 +157,12 @@ def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
         if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
             return
         with disk.append(partial) as file:
-            done = file.tell()
-            if done < size:
+            num_bytes = file.tell()
+            if num_bytes < size:
                 http_get(
                     hf_hub_url(repo, name, revision=commit),
                     file,
-                    resume_size=done,
+                    resume_size=num_bytes,
                     headers=build_hf_headers(),
                     expected_size=size,
                     displayed_filename=name,

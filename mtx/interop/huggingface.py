@@ -243,11 +243,11 @@ def write_directory(
         "num_beams": info["beam_size"],
         **({"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}),
     }
-    with new_directory(directory) as new:
+    with new_directory(directory) as new_dir:
         for name, content in {MODEL_CONFIG: to_json(values), GENERATION_CONFIG: to_json(search), **files}.items():
-            write_bytes(new / name, content)
+            write_bytes(new_dir / name, content)
         # 4.x needs the metadata
-        write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+        write_bytes(new_dir / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
 
 
 def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
@@ -349,12 +349,12 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     if values.get("model_type") in ("marian", "m2m_100"):
         require_file(source / WEIGHTS)
     config = validate(kind, path, values)
-    text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
+    tokenizer = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
     search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
     return config, {
-        "src": text.source_lang or "src",
-        "tgt": text.target_lang or "tgt",
-        "max_tokens": int(min(config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "src": tokenizer.source_lang or "src",
+        "tgt": tokenizer.target_lang or "tgt",
+        "max_tokens": int(min(config.max_position_embeddings, tokenizer.model_max_length, MAX_TOKENS)),
         "beam_size": search.num_beams or 4,
         "length_penalty": search.length_penalty,
     }
@@ -384,35 +384,36 @@ def validate(kind: type[_Values], path: Path, values: Json) -> _Values:
         return kind.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
-    where = "".join(f"{part} " for part in problem["loc"])
+    key = "".join(f"{part} " for part in problem["loc"])
     is_unsupported = problem["type"] in ("literal_error", "value_error")
-    raise (UsageError if is_unsupported else DamagedFileError)(
-        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg'].replace('Input should be', 'expected')}",
+    error_type = UsageError if is_unsupported else DamagedFileError
+    raise error_type(
+        f"{path}: {key}is {reprlib.repr(problem['input'])}: {problem['msg'].replace('Input should be', 'expected')}",
         "mtx imports MarianMT (OPUS-MT), M2M-100 and NLLB models, but not NLLB's experts, mBART and T5",
     )
 
 
-def model_config(path: Path, theirs: MarianConfig, ids: Mapping[str, int], **values: Any) -> ModelConfig:
+def model_config(path: Path, marian_config: MarianConfig, ids: Mapping[str, int], **values: Any) -> ModelConfig:
     """The architecture with these ids and values, without the output bias, which only the weights show.
 
     Raises:
         UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
     """
     expected = {
-        "decoder_attention_heads": theirs.encoder_attention_heads,
-        "decoder_ffn_dim": theirs.encoder_ffn_dim,
-        "decoder_vocab_size": theirs.decoder_vocab_size and theirs.vocab_size,
-        "tie_word_embeddings": theirs.tie_word_embeddings or theirs.share_encoder_decoder_embeddings,
+        "decoder_attention_heads": marian_config.encoder_attention_heads,
+        "decoder_ffn_dim": marian_config.encoder_ffn_dim,
+        "decoder_vocab_size": marian_config.decoder_vocab_size and marian_config.vocab_size,
+        "tie_word_embeddings": marian_config.tie_word_embeddings or marian_config.share_encoder_decoder_embeddings,
         **ids,
     }
     for key, value in expected.items():
-        if (actual := getattr(theirs, key)) != value:
+        if (actual := getattr(marian_config, key)) != value:
             raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
     ties = {flags: tie for tie, flags in TIES.items()}
-    values["tie"] = ties[theirs.share_encoder_decoder_embeddings, theirs.tie_word_embeddings]
-    values["activation"] = theirs.activation_function.replace("silu", "swish")
-    values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
-    return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
+    values["tie"] = ties[marian_config.share_encoder_decoder_embeddings, marian_config.tie_word_embeddings]
+    values["activation"] = marian_config.activation_function.replace("silu", "swish")
+    values |= {name: getattr(marian_config, key) for key, name in SIZES.items()}
+    return validate(ModelConfig, path, {**values, "dropout": marian_config.dropout})
 
 
 def read_weights(
@@ -442,7 +443,8 @@ def read_weights(
     for table in position_tables(config, 0):
         for name in table.huggingface:
             positions = tensors.pop(name, torch.empty(0, config.d_model)).float()
-            positions = positions[2 * is_fairseq :]  # the first of a token
+            if is_fairseq:
+                positions = positions[2:]  # the first of a token
             # The tolerance is above bfloat16's rounding of a sine, far below any other table.
             expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model, is_fairseq)
             if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
@@ -471,8 +473,8 @@ def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape:
     copies = [(name, tensors.pop(name).float()) for name in names if name in tensors]
     if not copies:
         raise DamagedFileError(f"{path}: missing tensor {names[0]}")
-    (name, tensor), *others = copies
-    for alias, copy in others:
+    (name, tensor), *aliases = copies
+    for alias, copy in aliases:
         if not torch.equal(copy, tensor):
             raise DamagedFileError(f"{path}: {alias} differs from {name}, but {MODEL_CONFIG} ties them")
     if tensor.shape != shape:

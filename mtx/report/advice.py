@@ -9,7 +9,6 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,10 +42,10 @@ class Advice(NamedTuple):
     """A probable mistake, or a result that could be better, and what to do about it; it is not an error."""
 
     text: str
-    help: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.text}: {self.help}"
+        return f"{self.text}: {self.hint}"
 
 
 _LARGE = 20_000  # sentences of a set whose words and lengths are inspected, evenly spread
@@ -95,8 +94,12 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             f"{share:.1%} of the pairs have a missing value, such as {show_example(cells['example'])}",
             "export such cells as empty; mtx then drops their pairs",
         )
-    texts = data.train.texts(spread(data.train.num_pairs))
-    share = statistics.fmean(any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True))
+    has_subwords = FORMS[SUBWORDS]
+    sources, targets = data.train.texts(spread(data.train.num_pairs))
+    num_with_subwords = sum(
+        1 for src, tgt in zip(sources, targets, strict=True) if has_subwords(src) or has_subwords(tgt)
+    )
+    share = num_with_subwords / len(sources)
     if share >= 0.01:
         yield Advice(
             f"{share:.0%} of the training pairs are {SUBWORDS}",
@@ -108,24 +111,24 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
-    by_help = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
-    for name, problem, help in _of_sets(data, config):
-        by_help[help].setdefault(name, problem)
-    for help, problems in by_help.items():
-        (name, problem), *others = problems.items()
-        likewise = f"; likewise {join_names(other for other, _ in others)}" if others else ""
-        yield Advice(f"{name}: {problem}{likewise}", help)
+    problems_by_hint = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
+    for name, problem, hint in _find_set_problems(data, config):
+        problems_by_hint[hint].setdefault(name, problem)
+    for hint, problems in problems_by_hint.items():
+        (name, problem), *other_sets = problems.items()
+        likewise = f"; likewise {join_names(other_name for other_name, _ in other_sets)}" if other_sets else ""
+        yield Advice(f"{name}: {problem}{likewise}", hint)
     training = config.training
-    yield from _of_few_pairs(data.report["kept"], config)
-    last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
-    if last <= training.warmup_steps:
+    yield from _few_pairs_warning(data.report["kept"], config)
+    end_step = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
+    if end_step <= training.warmup_steps:
         yield Advice(
-            f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
+            f"training ends at step {end_step:,}, but the warmup lasts until step {training.warmup_steps:,}",
             "train longer; fewer training.batch_tokens make more steps of an epoch; a shorter warmup ruins a model",
         )
 
 
-def _of_few_pairs(num_pairs: int, config: Config) -> Iterator[Advice]:
+def _few_pairs_warning(num_pairs: int, config: Config) -> Iterator[Advice]:
     if num_pairs < 3_000 and not config.training.init_from:
         yield Advice(
             f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
@@ -133,14 +136,14 @@ def _of_few_pairs(num_pairs: int, config: Config) -> Iterator[Advice]:
         )
 
 
-def _of_sets(data: PreparedData, config: Config) -> Iterator[tuple[str, str, str]]:
+def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str, str, str]]:
     """Problems of the training text and each set, in its sides, or in how far its scores can be trusted.
 
     Yields:
-        The name of the set, the problem, and the help; sets with the same problem, such as those of several directions,
-        have the same help.
+        The name of the set, the problem, and the hint; sets with the same problem, such as those of several directions,
+        have the same hint.
     """
-    stores = data.train, data.valid, *data.tests.values()
+    stores = (data.train, data.valid, *data.tests.values())
     for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
         if entry:
             pairs = entry["pairs"]
@@ -166,19 +169,19 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[tuple[str, str, str
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
         corpora = [] if entry else data.report["corpora"]  # a set has the numbers of directions instead
-        pairs = [(each.get("src", config.data.src), each.get("tgt", config.data.tgt)) for each in corpora]
+        pairs = [(corpus.get("src", config.data.src), corpus.get("tgt", config.data.tgt)) for corpus in corpora]
         pairs = pairs or config.data.language_pairs
         for languages in dict.fromkeys(pairs):
             rows = np.flatnonzero(np.array([pair == languages for pair in pairs])[store.corpus])
             texts = store.texts(rows[spread(len(rows), 2_000)])
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
-                if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
-                    setting = f"data.{key}={other}"
+                if not entry.get("held_out") and (actual_language := Profile.of(lines).other_language(language)):
+                    setting = f"data.{key}={actual_language}"
                     if config.data.directions:
-                        setting = f"{other} for {language} in data.directions"
+                        setting = f"{actual_language} for {language} in data.directions"
                     yield (
                         name,
-                        f"the {language} side looks like {name_of(other)}",
+                        f"the {language} side looks like {name_of(actual_language)}",
                         f"set {setting} if it is; otherwise check that the right file or column is read",
                     )
                 share = unknown_share(getattr(store, key), data.tokenizer, rows)
@@ -204,9 +207,9 @@ def length_correlation(store: TokenStore) -> float:
     return 1.0 if min(map(np.std, lengths)) < 1 else float(np.corrcoef(*lengths)[0, 1])
 
 
-def spread(number: int, most: int = _LARGE) -> NDArray[np.int64]:
-    """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
-    size = min(number, most)
+def spread(number: int, max_rows: int = _LARGE) -> NDArray[np.int64]:
+    """At most `max_rows` of the numbers 0 to `number` - 1, evenly spread."""
+    size = min(number, max_rows)
     return np.arange(size) * number // max(size, 1)
 
 
@@ -214,9 +217,12 @@ def unknown_share(side: Side, tokenizer: Tokenizer, rows: NDArray[np.int64]) -> 
     """The share of the words in some rows of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
     sentences = side.sentences(rows[spread(len(rows))])
-    text = "▁".join("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
-    words = [word for word in text.split("▁") if word]
-    return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
+    texts = list[str]()
+    for ids in sentences:
+        texts.append("".join(pieces[piece_id] for piece_id in ids[:-1] if piece_id < len(pieces)))
+    words = [word for word in "▁".join(texts).split("▁") if word]
+    num_unknown = sum(1 for word in words if "<0x" in word or "<unk>" in word)
+    return num_unknown / max(1, len(words))
 
 
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -230,7 +236,8 @@ def set_lines(report: dict[str, Any]) -> Iterator[str]:
         shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
         yield f"suspicious training targets: {', '.join(shares) or 'none'}"
     for name, entry in sets_of(report).items():
-        yield f"{name}: {entry['pairs']:,} pairs{', held out' * entry['held_out']}; {leaks(entry)}"
+        held_out = ", held out" if entry["held_out"] else ""
+        yield f"{name}: {entry['pairs']:,} pairs{held_out}; {leaks(entry)}"
 
 
 def leaks(entry: dict[str, Any]) -> str:
@@ -242,8 +249,8 @@ def leaks(entry: dict[str, Any]) -> str:
     number = entry["leaks"]["train_pairs"]
     if not number:
         return "none of its sentences is in the training text"
-    which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{which} a source or target of it, such as {show_example(entry['leaks']['example'])}"
+    subject = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
+    return f"{subject} a source or target of it, such as {show_example(entry['leaks']['example'])}"
 
 
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:
@@ -293,7 +300,7 @@ def explain_short_limit(config: Config, least_s: float) -> Advice:
 class Hints(Hook):
     """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
 
-    _has_given = False
+    _has_hinted = False
     _has_warned = False  # about the time limit
     _window: tuple[float, ...] = ()
     _mean = math.inf  # of the last window
@@ -319,9 +326,10 @@ class Hints(Hook):
             return
         self._mean = statistics.fmean(self._window)
         self._window = ()
-        self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
+        self._lowest = min(self._lowest, (self._mean, figures["step"]))
+        lowest, step = self._lowest
         if self._mean > lowest + 0.3:  # nats per token
-            self._give(
+            self._record_hint(
                 run,
                 f"the training nll rose from {lowest:.2f} (step {step:,}) to {self._mean:.2f}: the learning rate "
                 "may be too high",
@@ -334,32 +342,32 @@ class Hints(Hook):
             unigram = unigram_nll(run.training_text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.
             if are_alike(hypotheses, run.data.valid.tgt_texts()) or min(validation.nll, self._mean) > 0.9 * unigram:
-                self._give(
+                self._record_hint(
                     run,
                     f"training collapsed: {len({*hypotheses}) / len(hypotheses):.1%} of the validation translations "
                     f"are distinct, and the nll is {validation.nll:.2f} (unigram model: {unigram:.2f})",
                 )
 
-    def _give(self, run: Run, text: str) -> None:
-        if not self._has_given:
+    def _record_hint(self, run: Run, text: str) -> None:
+        if not self._has_hinted:
             hint = str(Advice(text, remedy(run.config)))
             logger.info(f"hint: {hint}")
             run.record("hint", step=run.state.step, text=hint)
-        self._has_given = True
+        self._has_hinted = True
 
 
-def of_gains(gains: Sequence[Gain]) -> list[Advice]:
+def advise_on_gains(gains: Sequence[Gain]) -> list[Advice]:
     """What to change: own text should gain significantly, and no test set should fall by more than a point."""
     problems = []
     for gain in gains:
         change = gain.changes[0]
         if change.points < -1:
-            help = "keep the original model" if gain.is_own else "add more general text to data.train"
-            help += ", or try a third of training.learning_rate or fewer epochs"
-            problems.append(Advice(f"{gain.test} falls by {-change.points:.1f} {change.metric}", help))
+            hint = "keep the original model" if gain.is_own else "add more general text to data.train"
+            hint += ", or try a third of training.learning_rate or fewer epochs"
+            problems.append(Advice(f"{gain.test} falls by {-change.points:.1f} {change.metric}", hint))
         elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
-            help = "use more epochs, a higher training.learning_rate or more text"
-            problems.append(Advice(f"{gain.test} does not improve significantly", help))
+            hint = "use more epochs, a higher training.learning_rate or more text"
+            problems.append(Advice(f"{gain.test} does not improve significantly", hint))
     return problems
 
 
@@ -399,47 +407,55 @@ def usability(run: RunSummary) -> Advice | None:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
         has_texts = all(file.is_file() for file in files)  # unless the user removed them
         texts.append([list(text_files.read_lines(file)) if has_texts else [] for file in files])
-    sources, hypotheses, references = ([*chain(*side)] for side in zip(*texts, strict=True))
-    sources = normalize_lines(sources, config.tokenizer.normalization)
-    faults = Counter[str](
-        fault
-        for src, hyp, ref in zip(sources, hypotheses, references, strict=True)
-        if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
-    )
-    lines = max(1, len(hypotheses))
+    sources = normalize_lines([line for src, _, _ in texts for line in src], config.tokenizer.normalization)
+    hypotheses = [line for _, hyp, _ in texts for line in hyp]
+    references = [line for _, _, ref in texts for line in ref]
+    faults = Counter[str]()
+    for src, hyp, ref in zip(sources, hypotheses, references, strict=True):
+        fault = suspicion(src, hyp) if hyp.strip() else "empty"
+        if fault and fault != suspicion(src, ref) and hyp != ref:
+            faults[fault] += 1
+    num_lines = max(1, len(hypotheses))
     num_faulty = faults.total()
     is_alike = are_alike(hypotheses, references)
-    of_parts = [(src, ref, *config.data.language_pair(part)) for part, (src, _, ref) in zip(parts, texts, strict=True)]
-    level, reason = band(scores[name], of_parts, "synthetic" if config.data.generator else "bleu")
+    part_texts = [
+        (src, ref, *config.data.language_pair(part)) for part, (src, _, ref) in zip(parts, texts, strict=True)
+    ]
+    level, reason = band(scores[name], part_texts, "synthetic" if config.data.generator else "bleu")
     metric = "chrf" if reason else "bleu"
-    best = USELESS if is_alike or num_faulty >= 0.3 * lines else POOR if num_faulty >= 0.1 * lines else 0
+    best_level = 0
+    if is_alike or num_faulty >= 0.3 * num_lines:
+        best_level = USELESS
+    elif num_faulty >= 0.1 * num_lines:
+        best_level = POOR
     verdict = _VERDICTS[level]
-    if level < best:
-        level = best
-        verdict = f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
-    shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
+    if level < best_level:
+        level = best_level
+        verdict = f"{_VERDICTS[best_level].split(':')[0]}: too many of its translations are faulty"
+    shares = {fault: faults[kind] / num_lines for kind, fault in _FAULTS.items()}
     facts = [f"{scores[name][metric]['score']:.1f} {METRICS[metric]} on {name}"]
     facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]
     if reason not in ("", TOO_SHORT):
         facts.append(f"{reason}, so the verdict follows chrF2, at most one level above BLEU's")
     facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
-    if is_alike and num_faulty < lines / 2:
-        facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
-    problems = of_gains(run.gains)
+    if is_alike and num_faulty < num_lines / 2:
+        facts.append(f"only {len({*hypotheses}):,} of the {num_lines:,} translations are distinct")
+    problems = advise_on_gains(run.gains)
     facts += [problem.text for problem in problems]
-    help = _next_step(run, level)
+    hint = _next_step(run, level)
     prevention = remedy(config)
     if problems:  # longer training would not solve them
-        help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
+        hint = f"in another run_dir, {', and '.join(dict.fromkeys(problem.hint for problem in problems))}"
     elif level == USELESS and any(prevention in hint["text"] for hint in run.hints):
-        help = f"training collapsed; {prevention}"
-    return Advice(f"{verdict} ({', '.join(facts)})", help)
+        hint = f"training collapsed; {prevention}"
+    return Advice(f"{verdict} ({', '.join(facts)})", hint)
 
 
 def count_by_quality(scores: Mapping[str, Scores]) -> list[str]:
     """How many translations of each test set have which advice, and their chrF2, if the model estimates quality."""
     return [
-        f"{name} " + ", ".join(f"{kind} {of['lines']:,} (chrF2 {of['score']:.1f})" for kind, of in kinds.items())
+        f"{name} "
+        + ", ".join(f"{kind} {group['lines']:,} (chrF2 {group['score']:.1f})" for kind, group in kinds.items())
         for name, entries in scores.items()
         if (kinds := entries.get("advice"))
     ]
@@ -450,15 +466,18 @@ def _next_step(run: RunSummary, level: int) -> str:
     if level == 0:
         return ""
     pairs = run.data_report.get("kept", 0)
-    reason = (run.history.of("end") or [{}])[-1].get("reason")
+    reason = (run.history.events_of("end") or [{}])[-1].get("reason")
     development = improvement(run.history)
-    if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last("step"):
-        help = f"increase training.{reason} to train further"
-        if development and development.is_clear:
-            return f"training ended while it was still improving; {help}"
-        few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
-        if level >= POOR and (development is None or run.history.last("epochs") < few):
-            return "; ".join([f"it was hardly trained; {help}", *chain(*_of_few_pairs(pairs, run.config))])
+    if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last_value("step"):
+        hint = f"increase training.{reason} to train further"
+        if development and development.is_still_improving:
+            return f"training ended while it was still improving; {hint}"
+        few_epochs = max(5, (run.config.training.max_epochs or 0) / 2)  # a useless model then needs more training
+        if level >= POOR and (development is None or run.history.last_value("epochs") < few_epochs):
+            sentences = [f"it was hardly trained; {hint}"]
+            for warning in _few_pairs_warning(pairs, run.config):
+                sentences += [warning.text, warning.hint]
+            return "; ".join(sentences)
     if level < GIST:
         return ""
     nll = run.history.curve("validation", "nll").values

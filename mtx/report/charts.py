@@ -11,7 +11,8 @@ from mtx.report.run_history import RunSummary
 
 NUM_COLOURS = 10  # of runs, in report.css
 WIDTH = 288  # of a drawing, so that text stays readable on a phone
-_LEFT, _RIGHT = 43, 272  # of the plot area
+_LEFT = 43  # of the plot area
+_RIGHT = 272
 _BOTTOM = 150
 _TOP = 22
 _NUM_TICKS = 6  # on an axis, at most
@@ -36,24 +37,24 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
             for number, run in enumerate(runs):
                 curve = run.history.curve(kind, key)
                 name = kind.replace("train", "training")
-                colour = 1 + (kind == "validation")
+                colour = 2 if kind == "validation" else 1
                 if len(runs) > 1:
                     name = f"{names[number]}, {name}"
                     colour = 1 + number
                 if curve.steps:
                     lines.append({"name": name, "kind": kind, "colour": colour, **vars(curve)})
         if lines:
-            last = max(line["steps"][-1] for line in lines)
+            last_step = max(line["steps"][-1] for line in lines)
             values = [value for line in lines for value in line["values"]]
             yield {
                 "title": title,
                 "explanation": explanation,
                 "unit": unit,
                 "lines": lines,
-                "x": _axis(0, last, _LEFT, _RIGHT),
+                "x": _axis(0, last_step, _LEFT, _RIGHT),
                 "y": _axis(min(values), max(values), _BOTTOM, _TOP),
                 # report.js shows the values under the pointer
-                "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
+                "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last_step},
             }
 
 

@@ -32,7 +32,8 @@ from mtx.training.validation import validate_part
 
 _NUM_ROWS = 3  # of sizes that are measured
 _WARM_UP = 2  # steps that touch memory first, or record a graph
-_TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
+_TIMED_STEPS = 60  # timing ends after this many steps
+_TIMED_S = 6.0  # or after this many seconds
 
 
 def rehearse(config: Config) -> dict[str, Any]:
@@ -58,10 +59,10 @@ def rehearse(config: Config) -> dict[str, Any]:
         if full_steps := full_checkpoint_steps(paths):
             state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
             trainer.state = drop_outdated_cooldown(state, config.training)
-        done = trainer.state.step
+        steps_done = trainer.state.step
         max_steps = trainer.schedule.end(trainer.state)[0]
         forecast = _forecast(trainer, started)
-        last = done + forecast["steps"]
+        last = steps_done + forecast["steps"]
         epoch = trainer.schedule.steps_per_epoch
         advice = changed_text(paths.sources) if was_prepared else []
         advice += warnings(data, config, last if forecast["steps"] else None)
@@ -79,14 +80,14 @@ def rehearse(config: Config) -> dict[str, Any]:
                 "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
                 "pieces": data.tokenizer.num_pieces,
                 "batch_tokens": config.training.batch_tokens,
-                "steps_done": done,
+                "steps_done": steps_done,
                 "max_steps": max_steps,
                 "steps_per_epoch": epoch,
                 "sizes": [*describe(plan, config, data)] if plan else [],
                 "epochs": last / epoch,
             },
             "time": {"prepare_s": prepare_s, **forecast},
-            "warnings": [problem._asdict() for problem in advice],
+            "warnings": [{"text": problem.text, "help": problem.hint} for problem in advice],
         }
 
 
@@ -109,33 +110,36 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, size)["hypotheses"]
     ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
     validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
-    state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds(0.0))
+    state = replace(trainer.state, validation_s=validation.later_seconds(0.0))
+    trainer.state = state
     trainer.model.train()
-    ends = list[float]()
+    end_times = list[float]()
     tokens = 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
             trainer.update(loaded, step, schedule.learning_rate(state, step)).tolist()  # waits for the device
-            ends.append(time.monotonic())
+            end_times.append(time.monotonic())
             tokens += loaded.num_tgt_tokens
-            if ends[-1] - ends[:_WARM_UP][-1] > _TIMED_S:
+            if end_times[-1] - end_times[:_WARM_UP][-1] > _TIMED_S:
                 break
-    timed = ends[_WARM_UP - 1 :]
+    timed = end_times[_WARM_UP - 1 :]
     begun_s = timed[0] - started
     step_s = (timed[-1] - timed[0]) / (len(timed) - 1)
-    end = schedule.end(state)
+    end_step, ends_by = schedule.end(state)
     if reason := schedule.reason_to_stop(state, state.elapsed_s):
-        end = state.step, reason
+        end_step = state.step
+        ends_by = reason
     elif training.time_limit is not None:
-        end = min(end, (schedule.step_in_time(state, state.elapsed_s + begun_s, step_s), "time_limit"))
-    num_steps = max(0, end[0] - state.step)
+        step_in_time = schedule.step_in_time(state, state.elapsed_s + begun_s, step_s)
+        end_step, ends_by = min((end_step, ends_by), (step_in_time, "time_limit"))
+    num_steps = max(0, end_step - state.step)
     steps_s = num_steps * (step_s + state.validation_s / training.validate_every)
     return {
         "step_s": step_s,
-        "tgt_tokens_per_s": tokens / len(ends) / step_s,
+        "tgt_tokens_per_s": tokens / len(end_times) / step_s,
         "steps": num_steps,
         "total_s": begun_s + steps_s + (schedule.scoring_s(state) if num_steps else 0),
-        "ends_by": end[1],
+        "ends_by": ends_by,
         "may_end_sooner": training.patience is not None,
         "least_limit_s": None if reason else schedule.least_limit_s(state, begun_s),
     }
@@ -146,11 +150,11 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     data = report["data"]
     run = report["run"]
     forecast = report["time"]
-    how = "already prepared" if report["was_prepared"] else f"in {format_duration(forecast['prepare_s'])}"
+    preparation = "already prepared" if report["was_prepared"] else f"in {format_duration(forecast['prepare_s'])}"
     num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
     yield (
         f"pairs:    {data['read']:,} read, {data['kept']:,} kept, {num_dropped:,} dropped, "
-        f"{data['held_out']:,} held out ({how})"
+        f"{data['held_out']:,} held out ({preparation})"
     )
     for reason, dropped in data["dropped"].items():
         yield f"  {dropped['pairs']:,} {reason}, such as {show_example(dropped['example'])}"
@@ -160,16 +164,18 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         f"{run['precision']}"
     )
     yield from (f"  {line}" for line in run["sizes"] if len(run["sizes"]) > 2)  # else the lines below say it better
-    done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
-    end = f"; the time limit allows only {forecast['steps']:,} more" if forecast["ends_by"] == "time_limit" else ""
-    yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
+    steps_done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
+    time_note = (
+        f"; the time limit allows only {forecast['steps']:,} more" if forecast["ends_by"] == "time_limit" else ""
+    )
+    yield f"steps:    {run['max_steps']:,}{steps_done}, with {run['batch_tokens']:,} target tokens each{time_note}"
     yield (
         f"  an epoch is {run['steps_per_epoch']:,.1f} steps; the run sees the training text {run['epochs']:,.1f} times"
     )
-    sooner = ", or less with early stopping" if forecast["may_end_sooner"] else ""
+    patience_note = ", or less with early stopping" if forecast["may_end_sooner"] else ""
     yield (
-        f"time:     about {format_duration(forecast['total_s'])} to the end{sooner}, with validations and scoring: "
-        f"{forecast['steps']:,} steps of {forecast['step_s']:.3g} s "
+        f"time:     about {format_duration(forecast['total_s'])} to the end{patience_note}, "
+        f"with validations and scoring: {forecast['steps']:,} steps of {forecast['step_s']:.3g} s "
         f"({forecast['tgt_tokens_per_s']:,.0f} target tokens/s)"
     )
     for advice in report["warnings"]:

@@ -70,22 +70,22 @@ _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # byte-fallback pieces of SentenceP
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
     """The HTML of a page with one viewer for all sentence pairs, from the language `src` to `tgt`."""
-    data = [
-        {
-            "text": [text_of(pair.src_tokens), text_of(pair.tgt_tokens)],
-            "src": list(map(printable_piece, pair.src_tokens)),
-            "tgt": list(map(printable_piece, pair.tgt_tokens)),
-            "inputs": list(map(printable_piece, pair.tgt_inputs)),
-            "kinds": {
-                kind: {
-                    "shape": (weights := getattr(pair, kind)).shape,
-                    "data": base64.b64encode(weights.astype("<f4").tobytes()).decode(),
-                }
-                for kind in pair.kinds
-            },
-        }
-        for pair in maps
-    ]
+    data = []
+    for pair in maps:
+        kinds = dict[str, dict[str, Any]]()
+        for kind in pair.kinds:
+            weights = getattr(pair, kind)
+            encoded = base64.b64encode(weights.astype("<f4").tobytes()).decode()
+            kinds[kind] = {"shape": weights.shape, "data": encoded}
+        data.append(
+            {
+                "text": [text_of(pair.src_tokens), text_of(pair.tgt_tokens)],
+                "src": list(map(printable_piece, pair.src_tokens)),
+                "tgt": list(map(printable_piece, pair.tgt_tokens)),
+                "inputs": list(map(printable_piece, pair.tgt_inputs)),
+                "kinds": kinds,
+            }
+        )
     return render("attention_page.html", data=data, src=printable_piece(src), tgt=printable_piece(tgt))
 
 

@@ -24,7 +24,7 @@ from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mea
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import file_name, format_duration
-from mtx.report.advice import count_by_quality, leaks, of_gains, set_lines, usability
+from mtx.report.advice import advise_on_gains, count_by_quality, leaks, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
@@ -55,9 +55,11 @@ def report_page(roots: Sequence[Path]) -> str:
     values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
-    of_first = runs[0].config.data
-    tgt = "" if of_first.directions else of_first.tgt
+    first_data = runs[0].config.data
+    tgt = "" if first_data.directions else first_data.tgt
     facts, data = zip(*map(_overview, runs), strict=True)
+    test_sets = list(test_set_values(roots, names))
+    comparisons = {test_set["name"]: test_set["comparison"] for test_set in test_sets}
     return render(
         "report.html",
         names=names,
@@ -66,15 +68,15 @@ def report_page(roots: Sequence[Path]) -> str:
         data=data,
         facts_of_runs=_table(facts, ""),
         charts=[*learning_curves(runs, names)],
-        decider=DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))],
+        decider=DECIDING_METRICS[recorded_metric(runs[0].history.events_of("validation"))],
         word_diff=word_diff,
         by_character=lambda text: not writes_spaces(tgt, [text]),
-        test_sets=(test_sets := [*test_set_values(roots, names)]),
-        means=mean_tables({each["name"]: each["comparison"] for each in test_sets}, of_first.language_pairs),
+        test_sets=test_sets,
+        means=mean_tables(comparisons, first_data.language_pairs),
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],
         machine=_table([*map(_machine, runs)]),
-        of_gains=of_gains,
+        advise_on_gains=advise_on_gains,
         dump=settings.dump,
     )
 
@@ -97,12 +99,12 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     """The most important known facts about a run, and the part of the page about its data; empty before it has some."""
     training = run.config.training
     history = run.history
-    out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
-    epochs = f" ({history.last('epochs'):.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
+    limit = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
+    epochs = f" ({history.last_value('epochs'):.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
     facts = {
         "State": run.state,
-        "Training": f"{history.last('step'):,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}, "
-        f"{format_duration(3600 * history.last('hours'))}",
+        "Training": f"{history.last_value('step'):,}{limit} steps of {training.batch_tokens:,} target tokens"
+        f"{epochs}, {format_duration(3600 * history.last_value('hours'))}",
     }
     if run.is_finished and (verdict := usability(run)):
         facts["Is it usable?"] = f"{verdict.text[:1].upper()}{verdict.text[1:]}."
@@ -192,11 +194,18 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
     """Compare two texts word by word, or character by character; the spaces around a word belong to it."""
-    texts = [(_CHARACTER if by_character else _TOKEN).findall(text) for text in (hyp, ref)]
-    hyp_words, ref_words = ([word.strip() for word in text] for text in texts)
-    marked: tuple[Marked, Marked] = [], []
-    for tag, *bounds in SequenceMatcher(None, hyp_words, ref_words, autojunk=False).get_opcodes():
-        for parts, text, begin, end in zip(marked, texts, bounds[::2], bounds[1::2], strict=True):
-            if begin < end:
-                parts.append(("".join(text[begin:end]), tag != "equal"))
-    return marked
+    pattern = _CHARACTER if by_character else _TOKEN
+    hyp_parts = pattern.findall(hyp)
+    ref_parts = pattern.findall(ref)
+    hyp_words = [part.strip() for part in hyp_parts]
+    ref_words = [part.strip() for part in ref_parts]
+    marked_hyp = Marked()
+    marked_ref = Marked()
+    matcher = SequenceMatcher(None, hyp_words, ref_words, autojunk=False)
+    for tag, hyp_start, hyp_end, ref_start, ref_end in matcher.get_opcodes():
+        is_different = tag != "equal"
+        if hyp_start < hyp_end:
+            marked_hyp.append(("".join(hyp_parts[hyp_start:hyp_end]), is_different))
+        if ref_start < ref_end:
+            marked_ref.append(("".join(ref_parts[ref_start:ref_end]), is_different))
+    return marked_hyp, marked_ref

@@ -24,7 +24,7 @@ from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, requir
 from mtx.training.events import Sample
 
 _MAX_POINTS = 400  # of a curve
-_OF_CURVES = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")
+_CURVE_KEYS = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")
 # The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
@@ -51,11 +51,11 @@ class TrainingHistory:
     events: list[Event]
     points: dict[tuple[str, str], "array[float]"]
 
-    def of(self, kind: str) -> list[Event]:
+    def events_of(self, kind: str) -> list[Event]:
         """The events of one kind, in order."""
         return [event for event in self.events if event["event"] == kind]
 
-    def last(self, key: str) -> Any:
+    def last_value(self, key: str) -> Any:
         """The value of `key` in the last event that has a number there; 0 if there is none."""
         return next((event[key] for event in reversed(self.events) if _is_number(event.get(key))), 0)
 
@@ -88,9 +88,9 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
                 while series and series[-3] > step:
                     del series[-3:]
             started_at = event["time"]
-            hours_before = history.last("hours")
+            hours_before = history.last_value("hours")
         hours = hours_before + max(0.0, event["time"] - started_at) / 3600
-        for key in _OF_CURVES:
+        for key in _CURVE_KEYS:
             if _is_number(event.get(key)):
                 points.setdefault((kind, key), array("d")).extend((step, hours, event[key]))
         if timed and timed[-1]["event"] == kind == "train":
@@ -107,29 +107,36 @@ class Improvement(NamedTuple):
     """The development of a run's validation scores.
 
     Attributes:
-        is_clear: whether the last validation is the best, by enough to continue training.
+        is_still_improving: whether the last validation is the best, by enough to continue training.
         text: whether the run is still improving, in words.
     """
 
-    is_clear: bool
+    is_still_improving: bool
     text: str
 
 
 def improvement(history: TrainingHistory) -> Improvement | None:
     """The development of the validation scores; None with fewer than two validations."""
-    validations = history.of("validation")
+    validations = history.events_of("validation")
     key = recorded_metric(validations)
     scores = {event["step"]: quality(event, key) for event in validations if _is_number(event.get(key))}
     if len(scores) < 2:
         return None
-    first, *_, last = scores
-    best = max(scores, key=scores.__getitem__)
-    gain = scores[best] - max(score for step, score in scores.items() if step <= max(first, last * 2 / 3))
+    first_step, *_, last_step = scores
+    best_step = max(scores, key=scores.__getitem__)
+    early_best = max(score for step, score in scores.items() if step <= max(first_step, last_step * 2 / 3))
+    gain = scores[best_step] - early_best
     is_worthwhile = gain > _MIN_GAIN[key]
-    is_last_best = best == last
-    word = (("No", "Hardly"), ("Perhaps", "Yes"))[is_worthwhile][is_last_best]
+    is_last_best = best_step == last_step
+    word = "No"
+    if is_worthwhile and is_last_best:
+        word = "Yes"
+    elif is_worthwhile:
+        word = "Perhaps"
+    elif is_last_best:
+        word = "Hardly"
     rose = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
-    place = f"in the last third of the steps; the best is {abs(scores[best]):.2f}, at step {best:,}"
+    place = f"in the last third of the steps; the best is {abs(scores[best_step]):.2f}, at step {best_step:,}"
     return Improvement(is_worthwhile and is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
 
 
@@ -157,22 +164,24 @@ class RunSummary:
     @property
     def last_start(self) -> Event:
         """The last start event, which names machine, versions and data; empty before the first."""
-        return (self.history.of("start") or [{}])[-1]
+        return (self.history.events_of("start") or [{}])[-1]
 
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
         """The sample sentences of up to eight validations, evenly chosen, and the last one, each with its step."""
         samples = []
         adapter = TypeAdapter(list[Sample])
-        for event in self.history.of("validation"):
+        for event in self.history.events_of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
-        return samples[:: len(samples) // -8 or -1][::-1]
+        distance = max(1, math.ceil(len(samples) / 8))
+        first = (len(samples) - 1) % distance  # so that the last one is chosen
+        return samples[first::distance]
 
     @property
     def hints(self) -> list[Event]:
         """The hints, each once."""
-        hints = self.history.of("hint")
+        hints = self.history.events_of("hint")
         return [*{event["text"]: event for event in hints if isinstance(event.get("text"), str)}.values()]
 
 
@@ -184,9 +193,10 @@ def read_run(root: Path) -> RunSummary:
         DamagedFileError: if a file of the run has unexpected content.
     """
     paths = require_run(root)
-    report, scores = (
-        durable.read_json(path) if path.is_file() else {} for path in (paths.data / REPORT, paths.model / SCORES)
-    )
+    report_path = paths.data / REPORT
+    scores_path = paths.model / SCORES
+    report = durable.read_json(report_path) if report_path.is_file() else {}
+    scores = durable.read_json(scores_path) if scores_path.is_file() else {}
     provenance = scores.get("run", {})
     history = training_history(read_events(paths.metrics))
     # A run that is ending writes its report itself and is still locked, so its state is "running".
@@ -195,5 +205,5 @@ def read_run(root: Path) -> RunSummary:
     words = ": ".join(filter(None, (state.outcome or "not started", state.reason)))
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"
-    gains = stored_gains(provenance, paths.model / SCORES)
+    gains = stored_gains(provenance, scores_path)
     return RunSummary(paths, load_config(paths), history, report, provenance, gains, has_ended, words)

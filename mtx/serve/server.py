@@ -84,8 +84,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         started = time.monotonic()
-        status = num_bytes = 0
-        scope["state"] = facts = dict[str, Any]()
+        status = 0
+        num_bytes = 0
+        facts = dict[str, Any]()
+        scope["state"] = facts
 
         async def receive_limited() -> Message:
             nonlocal num_bytes
@@ -140,7 +142,8 @@ async def answer(request: Request, error: Exception) -> Response:
             status = 400
             text = str(error)
         case ClientDisconnect():
-            status, text = 499, ""  # as in nginx; nobody receives it
+            status = 499  # as in nginx; nobody receives it
+            text = ""
         case _:
             place = traceback.extract_tb(error.__traceback__)[-1]
             logger.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
@@ -151,16 +154,16 @@ async def answer(request: Request, error: Exception) -> Response:
 
 def _invalid_field(error: ValidationError) -> str:
     """The problem with the first invalid field, in the words of LibreTranslate if it has some."""
-    first = error.errors(include_url=False)[0]
-    name = first["loc"][0]
-    match first["type"]:
+    problem = error.errors(include_url=False)[0]
+    name = problem["loc"][0]
+    match problem["type"]:
         case "missing":
             return f"Invalid request: missing {name} parameter"
         case "literal_error":
-            return f"{str(first['input'])[:40]} format is not supported"
+            return f"{str(problem['input'])[:40]} format is not supported"
         case kind if kind.startswith("int_"):
             return f"Invalid request: {name} parameter is not a number"
-    return f"Invalid request: {name}: {first['msg']}"
+    return f"Invalid request: {name}: {problem['msg']}"
 
 
 async def finish_in_time(
@@ -178,17 +181,17 @@ async def finish_in_time(
             pass
 
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(wait_until_disconnect())
+    disconnect = asyncio.ensure_future(wait_until_disconnect())
     try:
-        await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, disconnect], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        if gone.done():
+        if disconnect.done():
             raise ClientDisconnect
         raise HTTPException(504, f"the translation took longer than {seconds:g} seconds")
     finally:
         task.cancel()
-        gone.cancel()
+        disconnect.cancel()
 
 
 class JsonFormat(logging.Formatter):
@@ -239,14 +242,14 @@ class TranslationFields(DetectionFields):
 
     source: Text
     target: Text
-    format: Literal["text", "html"] = "text"
+    text_format: Literal["text", "html"] = Field("text", alias="format")
     alternatives: NonNegativeInt = 0
     quality: bool = False
 
     @property
-    def bare(self) -> list[str]:
+    def texts_without_tags(self) -> list[str]:
         """The texts without tags."""
-        return [_TAG.sub(" ", text) for text in self.texts] if self.format == "html" else self.texts
+        return [_TAG.sub(" ", text) for text in self.texts] if self.text_format == "html" else self.texts
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
@@ -254,7 +257,7 @@ def render_page(languages: list[dict[str, object]], settings: dict[str, object])
 
     Names of languages come from models and are untrusted.
     """
-    template, style, script = map(_read, ("page.html", "page.css", "page.js"))
+    template, style, script = map(_read_file, ("page.html", "page.css", "page.js"))
     text = Template(template).render(style=style, script=script, data={"languages": languages, "settings": settings})
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -263,7 +266,7 @@ def render_page(languages: list[dict[str, object]], settings: dict[str, object])
     return text, policy
 
 
-def _read(name: str) -> str:
+def _read_file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
@@ -297,11 +300,11 @@ class Server:
             "frontendTimeout": 500,
             "language": {
                 side: {"code": code, "name": name_of(code) or code}
-                for side, code in zip(("source", "target"), self.pairs.first, strict=True)
+                for side, code in zip(("source", "target"), self.pairs.first_languages, strict=True)
             },
         }
         text, policy = render_page(languages, settings)
-        spec = json.loads(_read("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
+        spec = json.loads(_read_file("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
         spec["info"]["version"] = package_version() or "unknown"
         fixed = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
@@ -323,14 +326,17 @@ class Server:
 
     async def translate(self, request: Request) -> Response:
         """POST /translate: q (a text or a list), source, target, format, alternatives, quality, api_key."""
-        fields = await self._read(request, TranslationFields)
+        fields = await self._read_fields(request, TranslationFields)
         sources = [fields.source] * len(fields.texts)
         guesses = []
         if fields.source == "auto":
-            guesses = [(await asyncio.to_thread(self.pairs.detect, text, fields.target))[0] for text in fields.bare]
+            guesses = [
+                (await asyncio.to_thread(self.pairs.detect, text, fields.target))[0]
+                for text in fields.texts_without_tags
+            ]
             sources = [str(guess["language"]) for guess in guesses]
         results = await finish_in_time(request, self._translate_all(sources, fields), self.limits.request_s)
-        request.state.suspicious = sum(bool(result.suspicion) for result in results)
+        request.state.suspicious = sum(1 for result in results if result.suspicion)
         response: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
             response["detectedLanguage"] = guesses
@@ -346,9 +352,9 @@ class Server:
 
     async def _translate_all(self, sources: Sequence[str], fields: TranslationFields) -> list[Translation]:
         """The translations in the order of the texts; texts of one source language are one job of the queue."""
-        translate = translate_html if fields.format == "html" else translate_plain
+        translate = translate_html if fields.text_format == "html" else translate_plain
         pairs = {source: self.pairs.get(source, fields.target) for source in dict.fromkeys(sources)}
-        chars = sum(len(text) for text, source in zip(fields.bare, sources, strict=True) if pairs[source])
+        chars = sum(len(text) for text, source in zip(fields.texts_without_tags, sources, strict=True) if pairs[source])
         self.queue.require_room(chars // 4)  # about as many tokens, of all languages
         results = dict[int, Translation]()
         is_admitted = False
@@ -364,10 +370,10 @@ class Server:
 
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
-        fields = await self._read(request, DetectionFields)
+        fields = await self._read_fields(request, DetectionFields)
         return JSONResponse(await asyncio.to_thread(self.pairs.detect, " ".join(fields.texts)))
 
-    async def _read(self, request: Request, kind: type[Fields]) -> Fields:
+    async def _read_fields(self, request: Request, kind: type[Fields]) -> Fields:
         """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
 
         Null values count as missing, and so do empty values other than q.
@@ -400,7 +406,7 @@ class Server:
             if not sent:
                 raise HTTPException(403, "this server requires an API key: the parameter api_key")
             key = str(sent).encode("utf-8", "replace")
-            if not any(secrets.compare_digest(key, known.encode()) for known in self.keys):
+            if not any(secrets.compare_digest(key, valid_key.encode()) for valid_key in self.keys):
                 raise HTTPException(403, "Invalid API key")
         fields = kind(**values)
         request.state.texts = len(fields.texts)

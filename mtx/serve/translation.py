@@ -67,10 +67,12 @@ class TranslationQueue:
     def __init__(self, batch_tokens: int, waiting_s: float, num_threads: int = 1):
         self._batch_tokens = batch_tokens
         self._waiting_s = waiting_s
-        self._tokens, self._seconds = float(batch_tokens), 2.0  # of the last large batches
+        self._tokens = float(batch_tokens)  # of the last large batches
+        self._seconds = 2.0  # likewise
         self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
-        self._num_idle = self._num_threads = num_threads
+        self._num_threads = num_threads
+        self._num_idle = num_threads
         self._lock = threading.RLock()
         self._threads = ThreadPoolExecutor(num_threads, "translation")
 
@@ -87,9 +89,9 @@ class TranslationQueue:
 
     def require_room(self, size: int) -> None:
         """Raise HTTPException if a job of this many tokens would be done too late; an empty queue has always room."""
-        before = self.waiting_tokens(self._turn + size)
+        tokens_ahead = self.waiting_tokens(self._turn + size)
         speed = self._num_threads * self._tokens / self._seconds
-        if before and before + size > speed * self._waiting_s:
+        if tokens_ahead and tokens_ahead + size > speed * self._waiting_s:
             raise HTTPException(503, "the server is overloaded; try again later", {"retry-after": "5"})
 
     def submit(
@@ -113,7 +115,7 @@ class TranslationQueue:
             if not is_admitted:
                 self.require_room(sum(sizes))
             parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
-            items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
+            items = [_Item(self._turn + tokens, function, value, size) for tokens, value, size in parts]
             self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
             for _ in range(min(self._num_threads, len(items))):
                 self._threads.submit(self._run)
@@ -130,17 +132,18 @@ class TranslationQueue:
         """Take the next items for one function; without items the thread is idle."""
         with self._lock:
             batch = list[_Item]()
-            rest = list[_Item]()
+            items_left = list[_Item]()
             room = min(self._batch_tokens, -(-self.waiting_tokens() // (self._num_idle + 1)))
             for item in self._waiting:
                 if room <= 0 or (batch and item.function != batch[0].function):
-                    rest.append(item)
+                    items_left.append(item)
                 elif item.future.set_running_or_notify_cancel():
                     batch.append(item)
                     room -= item.size
                     self._turn = max(self._turn, item.turn)
-            self._waiting = rest
-            self._num_idle += not batch
+            self._waiting = items_left
+            if not batch:
+                self._num_idle += 1
             return batch
 
     def _compute(self, batch: list[_Item]) -> None:
@@ -148,7 +151,7 @@ class TranslationQueue:
         started = time.monotonic()
         try:
             results = batch[0].function([item.value for item in batch])
-            done = list(zip(batch, results, strict=True))
+            computed = list(zip(batch, results, strict=True))
         except Exception as error:
             if len(batch) == 1:
                 batch[0].future.set_exception(error)
@@ -161,7 +164,7 @@ class TranslationQueue:
                 with self._lock:
                     self._tokens = _MEMORY * self._tokens + size
                     self._seconds = _MEMORY * self._seconds + time.monotonic() - started
-            for item, result in done:
+            for item, result in computed:
                 item.future.set_result(result)
 
 
@@ -173,14 +176,14 @@ class Pair:
 
     def __init__(self, translator: Translator):
         self.translator = translator
-        self.best = partial(translator.decode_parts, n_best=1)
+        self.decode_best = partial(translator.decode_parts, n_best=1)
 
 
 class Pairs:
     """The pairs by their languages, named as in the models.
 
     Attributes:
-        first: the languages of the first pair.
+        first_languages: the languages of the first pair.
 
     Raises:
         UsageError: if two models translate the same pair.
@@ -192,9 +195,9 @@ class Pairs:
             if (languages := translator.languages) in self._pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "give only one of them")
             self._pairs[languages] = Pair(translator)
-        self.first = next(iter(self._pairs))
+        self.first_languages = next(iter(self._pairs))
         self._codes = [*dict.fromkeys(itertools.chain(*self._pairs))]
-        self._known = {
+        self._code_of_name = {
             name.lower().replace("_", "-"): code for code in reversed(self._codes) for name in (code_of(code), code)
         }
 
@@ -208,7 +211,7 @@ class Pairs:
         tgt = self._code(target)
         pair = self._pairs.get((src, tgt))
         if pair is None and src != tgt:
-            raise UsageError(f"{_named(tgt)} is not available as a target language from {_named(src)}")
+            raise UsageError(f"{_name_and_code(tgt)} is not available as a target language from {_name_and_code(src)}")
         return pair
 
     def languages(self) -> list[dict[str, object]]:
@@ -230,7 +233,7 @@ class Pairs:
             tgt = self._code(target)
             codes = [pair[0] for pair in self._pairs if pair[1] == tgt]
             if not codes:
-                raise UsageError(f"{_named(tgt)} is not available as a target language")
+                raise UsageError(f"{_name_and_code(tgt)} is not available as a target language")
             codes = [tgt] if is_surely_in(text, tgt, codes) else codes
         return [
             {"confidence": confidence, "language": code}
@@ -241,13 +244,13 @@ class Pairs:
     def _code(self, language: str) -> str:
         """The model's code for a client's code, also with another region (en for en-GB) or case."""
         name = language.lower().replace("_", "-")
-        code = self._known.get(name) or self._known.get(name.partition("-")[0])
+        code = self._code_of_name.get(name) or self._code_of_name.get(name.partition("-")[0])
         if code is None:
             raise UsageError(f"{language[:40]} is not supported")
         return code
 
 
-def _named(code: str) -> str:
+def _name_and_code(code: str) -> str:
     return f"{name_of(code) or code} ({code})"
 
 
@@ -256,17 +259,17 @@ class Translation:
     """The translation of a text, its alternatives, best first, and why it is suspicious.
 
     Attributes:
-        lines: the best hypotheses of its lines, or of its segments.
+        best_hypotheses: those of its lines, or of its segments.
     """
 
     text: str
     alternatives: Sequence[str] = ()
     suspicion: Suspicion | None = None
-    lines: Sequence[Hypothesis] = ()
+    best_hypotheses: Sequence[Hypothesis] = ()
 
     def estimates(self) -> list[dict[str, object]]:
         """The quality and the advice of each line, as in the response of /translate."""
-        return [{"quality": line.quality, "advice": line.advice} for line in self.lines]
+        return [{"quality": best.quality, "advice": best.advice} for best in self.best_hypotheses]
 
 
 async def translate_plain(
@@ -282,7 +285,7 @@ async def translate_plain(
         HTTPException: see `TranslationQueue.submit`.
     """
     lines = [line for text in texts for line in _LINE_END.split(text)]
-    function = pair.translator.decode_parts if num_alternatives else pair.best
+    function = pair.translator.decode_parts if num_alternatives else pair.decode_best
     hypotheses = iter(await _search(queue, pair, function, lines, is_admitted))
     return await asyncio.to_thread(lambda: [_join_lines(text, hypotheses, num_alternatives) for text in texts])
 
@@ -293,12 +296,12 @@ def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternati
     lines = [next(hypotheses) for _ in sources]
     if needs_no_translation(text):
         return Translation(text)
-    most = max(map(len, lines))
-    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for ranked in lines) for n in range(most))
-    best, *alternatives = dict.fromkeys(texts)
-    first = [ranked[0] for ranked in lines]
-    suspicions = map(suspicion, sources, [each.text for each in first])
-    return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None), first)
+    num_ranks = max(map(len, lines))
+    texts = ("\n".join(ranked[min(rank, len(ranked) - 1)].text for ranked in lines) for rank in range(num_ranks))
+    best_text, *alternatives = dict.fromkeys(texts)
+    best = [ranked[0] for ranked in lines]
+    suspicions = map(suspicion, sources, [hypothesis.text for hypothesis in best])
+    return Translation(best_text, alternatives[:num_alternatives], next(filter(None, suspicions), None), best)
 
 
 async def translate_html(
@@ -311,17 +314,17 @@ async def translate_html(
         HTTPException: see `TranslationQueue.submit`.
     """
     texts = list(texts)
-    lines = [list[Hypothesis]() for _ in texts]
-    for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
-        pages = [await asyncio.to_thread(list, read(text)) for text in texts]
+    hypotheses = [list[Hypothesis]() for _ in texts]
+    for read_edits in (partial(html.read_blocks, Path("q")), html.read_attributes):
+        pages = [await asyncio.to_thread(list, read_edits(text)) for text in texts]
         marked = [edit.segment for edits in pages for edit in edits if edit.segment]
-        ranked = iter(await _search(queue, pair, pair.best, marked, is_admitted))
+        ranked = iter(await _search(queue, pair, pair.decode_best, marked, is_admitted))
         for number, edits in enumerate(pages):
-            found = [next(ranked)[0] for edit in edits if edit.segment]
-            texts[number] = apply(texts[number], edits, (best.marked for best in found))
-            lines[number] += found
+            best = [next(ranked)[0] for edit in edits if edit.segment]
+            texts[number] = apply(texts[number], edits, (hypothesis.marked for hypothesis in best))
+            hypotheses[number] += best
         is_admitted = True  # the attributes, which are few
-    return [Translation(text, lines=found) for text, found in zip(texts, lines, strict=True)]
+    return [Translation(text, best_hypotheses=best) for text, best in zip(texts, hypotheses, strict=True)]
 
 
 async def _search(
@@ -332,8 +335,8 @@ async def _search(
     is_admitted: bool,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of lines or segments, found by a function of the pair in the parts that the translator makes."""
-    by_line = await asyncio.to_thread(pair.translator.split, lines)
-    parts = [part for line in by_line for part in line]
+    parts_of_lines = await asyncio.to_thread(pair.translator.split, lines)
+    parts = [part for line in parts_of_lines for part in line]
     futures = queue.submit(function, parts, [max(1, len(part.ids)) for part in parts], is_admitted)
-    by_part = await asyncio.gather(*map(asyncio.wrap_future, futures))
-    return await asyncio.to_thread(pair.translator.join_parts, by_line, by_part)
+    hypotheses_of_parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    return await asyncio.to_thread(pair.translator.join_parts, parts_of_lines, hypotheses_of_parts)

@@ -83,27 +83,32 @@ def write_pairs(
     counts = Counter[str]()
     with translated.lock():
         progress(num_done := translated.resume())
-        rest = islice(lines(), num_done, None)
-        while block := list(islice(rest, translated.block_rows)):
+        remaining_lines = islice(lines(), num_done, None)
+        while block := list(islice(remaining_lines, translated.block_rows)):
             texts, references = map(list, zip(*block, strict=True))
             translations = translate(texts, references)
             scores = score(translations, texts) if score else [None] * len(block)
             rows = zip(translations, scores, strict=True)
             translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
-        known = sorted(value for _, value in _rows(translated) if value is not None)
-        worst = [float("-inf"), *known][int(WORST_SHARE * len(known))]
+        known_scores = sorted(value for _, value in _rows(translated) if value is not None)
+        worst_score = [float("-inf"), *known_scores][int(WORST_SHARE * len(known_scores))]
         with output as sink:
             for (translation, value), (line, _) in zip(_rows(translated), lines(), strict=True):
-                pair = clean_pair(*((line, translation) if side == "src" else (translation, line)), LIMITS)
-                reason = pair if isinstance(pair, str) else suspicion(line, translation)
-                if not reason and value is not None and value <= worst:
+                if side == "src":
+                    cleaned = clean_pair(line, translation, LIMITS)
+                else:
+                    cleaned = clean_pair(translation, line, LIMITS)
+                reason = cleaned if isinstance(cleaned, str) else suspicion(line, translation)
+                if not reason and value is not None and value <= worst_score:
                     reason = "improbable"
-                counts[reason or KEPT] += 1
-                if not reason:
-                    sink.write(tsv_line(pair))
+                if reason:
+                    counts[reason] += 1
+                else:
+                    counts[KEPT] += 1
+                    sink.write(tsv_line(cleaned))
         translated.remove()
-    logger.info("%s: %s", translated.output, described(counts))
+    logger.info("%s: %s", translated.output, describe_counts(counts))
     return counts
 
 
@@ -121,10 +126,11 @@ def tsv_line(pair: Sequence[str]) -> bytes:
     return "\t".join(text.replace("\t", " ") for text in pair).encode() + b"\n"
 
 
-def described(counts: Counter[str]) -> str:
+def describe_counts(counts: Counter[str]) -> str:
     """The counts of `write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
-    return f"{counted(counts[KEPT], 'pair')} of {counted(counts.total(), 'line')}{dropped and f' ({dropped})'}"
+    note = f" ({dropped})" if dropped else ""
+    return f"{counted(counts[KEPT], 'pair')} of {counted(counts.total(), 'line')}{note}"
 
 
 def write_text(data: PreparedData, directory: Path) -> list[str]:
@@ -182,8 +188,10 @@ def translate_text(
         return
 
     def translate(block: list[str], references: list[str | None]) -> list[str]:
-        texts = ([hypothesis.text for hypothesis in ranked] for ranked in translator.hypotheses(block))
-        return list(map(nearest_by_chrf, texts, references))
+        nearest = list[str]()
+        for ranked, reference in zip(translator.hypotheses(block), references, strict=True):
+            nearest.append(nearest_by_chrf([hypothesis.text for hypothesis in ranked], reference))
+        return nearest
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     translated = ResumableRows(output, origin, BLOCK_LINES)

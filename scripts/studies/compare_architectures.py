@@ -159,7 +159,7 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     target = arguments.perplexity or max(min(curve.values) for curve in curves.values())
     rows = {}
     for number, (name, run) in enumerate(runs.items()):
-        model, steps = models[name].torch.model, histories[name].of("train")
+        model, steps = models[name].torch.model, histories[name].events_of("train")
         bleu, chrf = (metric.systems[number].score for metric in comparison.metrics)
         rows[name] = {
             "million parameters": f"{sum(each.numel() for each in model.parameters()) / 1e6:.3f}",

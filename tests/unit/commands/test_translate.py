@@ -133,7 +133,7 @@ def test_lines_before_an_error_of_the_text_are_still_a_block() -> None:
     assert blocks == [["a", "b", "c"]]
     blocks.clear()
     with pytest.raises(DataError):
-        blocks.extend(translate.in_blocks(iter(translate.paired(["a"], Path(os.devnull)))))
+        blocks.extend(translate.in_blocks(iter(translate.pair_lines(["a"], Path(os.devnull)))))
     assert not blocks
 
 

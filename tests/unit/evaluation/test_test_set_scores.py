@@ -24,7 +24,7 @@ from mtx.evaluation.test_set_scores import (
     translate_and_score,
 )
 from mtx.evaluation.test_sets import TestSet
-from mtx.report.advice import of_gains
+from mtx.report.advice import advise_on_gains
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from tests.unit.decoding.test_codes import Fixed
@@ -203,14 +203,14 @@ def test_the_line() -> None:
     ],
 )
 def test_advice(gains: list[Gain], texts: list[str], word: str) -> None:
-    problems = of_gains(gains)
+    problems = advise_on_gains(gains)
     assert len(problems) == len(texts)
     for problem, text in zip(problems, texts, strict=True):
-        assert problem.text.startswith(text) and word in problem.help
+        assert problem.text.startswith(text) and word in problem.hint
 
 
 def test_own_text_that_falls_is_not_to_be_mixed() -> None:
-    assert "general text" not in of_gains([gain("own", -2.0, is_own=True)])[0].help
+    assert "general text" not in advise_on_gains([gain("own", -2.0, is_own=True)])[0].hint
 
 
 def test_the_page_about_adaptation_gives_the_same_advice() -> None:
@@ -219,7 +219,7 @@ def test_the_page_about_adaptation_gives_the_same_advice() -> None:
     rows += [("Your own text falls", gain("own", -2.0, is_own=True)), ("General text falls", gain("general", -2.0))]
     for start, change in rows:
         [row] = [line for line in page.splitlines() if line.startswith(f"| {start}")]
-        assert of_gains([change])[0].help.partition(", ")[2] in row
+        assert advise_on_gains([change])[0].hint.partition(", ")[2] in row
 
 
 def test_stored_and_read_again() -> None:

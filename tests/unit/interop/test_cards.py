@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from mtx.config import settings
-from mtx.interop.cards import export_card, licences_of, run_card, shown
+from mtx.interop.cards import as_code, export_card, licences_of, run_card
 
 SCORES = {"news": {"bleu": {"score": 37.944, "signature": "nrefs:1|tok:13a"}, "ter": {"score": 47.0, "signature": "x"}}}
 RUN = {"device": "cpu", "training_precision": "bf16", "torch": "2.13.0", "steps": 4500, "elapsed": "21 min"}
@@ -52,8 +52,8 @@ def test_languages_that_the_hub_does_not_know_are_left_out() -> None:
 
 def test_names_are_shown_as_code() -> None:
     name = "/home/a`<script>alert(1)<b>\n# x\x1b[2J\u202e.tsv"
-    assert shown("a`<script>\n# x\x1b[2J\u202e") == "`a <script> # x [2J `"
-    assert shown("x" * 300) == f"`{'x' * 200}`" and shown("") == "``"
+    assert as_code("a`<script>\n# x\x1b[2J\u202e") == "`a <script> # x [2J `"
+    assert as_code("x" * 300) == f"`{'x' * 200}`" and as_code("") == "``"
     text = card(corpora=[{"name": name, "read": 1, "dropped": {}}])
     assert "\n- `a <script>alert(1)<b> # x [2J .tsv`: 1 pairs; dropped: none\n" in text
 

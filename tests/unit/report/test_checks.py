@@ -64,7 +64,7 @@ def told(data: Any, last_step: int | None = None, **training: Any) -> str:
     terms = values.pop("terms", None)
     config = Config.model_validate({"data": {"src": "en", "tgt": "de", "terms": terms}, "training": values})
     advice = list(checks.warnings(data, config, last_step))
-    assert all(each.text and each.help for each in advice)
+    assert all(each.text and each.hint for each in advice)
     return "\n".join(each.text for each in advice)
 
 
@@ -140,7 +140,7 @@ def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str
     data.tests = {"news": stores[2]}
     training = {"batch_tokens": 370, "warmup_steps": 100}
     config = Config.model_validate({"data": {"src": "en", "tgt": "de", "train": "my.tsv"}, "training": training})
-    advice = [(each.text, each.help) for each in checks.warnings(data, config, 1000)]
+    advice = [(each.text, each.hint) for each in checks.warnings(data, config, 1000)]
     assert advice == ([(text, hint)] if text else [])
 
 

@@ -18,15 +18,15 @@ def test_steps_that_a_resumed_run_repeated_and_the_pause_before_it_do_not_count(
     history = training_history([*first, *second])
     curve = history.curve("train", "nll")
     assert (curve.steps, curve.values, curve.hours) == ([1, 2, 3], [5, 4, 3], [1, 2, 3])
-    assert len(history.of("start")) == 2 and history.last("hours") == 3
+    assert len(history.events_of("start")) == 2 and history.last_value("hours") == 3
 
 
 def test_damaged_events_are_skipped() -> None:
     damaged = [_train(1, 1.0), {"event": "train"}, _train(2, 2.0, float("nan")), _train(3, 3.0) | {"nll": "x"}]
     assert training_history([{"event": "odd", "time": "?", "step": 1}, *damaged]).curve("train", "nll").steps == [1]
     history = training_history([_train(1, 1.8e9), _train(2, 1.8e9 + 3600)])
-    assert history.last("hours") == 1, "although the event of the start is lost"
-    assert training_history([]).last("hours") == 0 and training_history([]).curve("train", "nll").steps == []
+    assert history.last_value("hours") == 1, "although the event of the start is lost"
+    assert training_history([]).last_value("hours") == 0 and training_history([]).curve("train", "nll").steps == []
 
 
 def test_a_long_curve_is_averaged_over_intervals() -> None:

@@ -77,7 +77,7 @@ def test_the_score_decides_the_words(tmp_path: Path, bleu: float, words: str) ->
 
 def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
     judgement = _judged(tmp_path, 97.0, [10.0, 40.0, 97.0])
-    assert judgement.help == ""
+    assert judgement.hint == ""
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_collapsed_run_is_told_the_setting_that_causes_it_and_not_to_train_lon
     for number, (bleu, epochs) in enumerate([(0.2, 1.0), (0.2, 9.0)]):
         hint = {"hint": f"training collapsed: {remedy}", "epochs": epochs, **rates}
         judgement = _judged(tmp_path / f"{number}", bleu, [0.1, 0.2], ["Ein Mann ."] * 50, **hint)  # type: ignore[arg-type]
-        assert judgement.text.startswith("not usable") and judgement.help == f"training collapsed; {remedy}"
+        assert judgement.text.startswith("not usable") and judgement.hint == f"training collapsed; {remedy}"
     recovered = _judged(tmp_path / "recovered", 25.0, [0.1, 25.0], hint=f"the nll rose: {remedy}", **rates)
-    assert "learning_rate" not in recovered.help
-    assert "learning_rate" not in _judged(tmp_path / "other", 0.2, [0.1, 0.2], hint="it overfits", **rates).help
+    assert "learning_rate" not in recovered.hint
+    assert "learning_rate" not in _judged(tmp_path / "other", 0.2, [0.1, 0.2], hint="it overfits", **rates).hint
 
 
 def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_words_are_not_counted_where_a_language_has_no_spaces(
 def test_a_run_that_was_still_improving_is_told_so(tmp_path: Path) -> None:
     rising = [1.0, 5.0, 10.0, 15.0]
     improving = "training ended while it was still improving; increase training."
-    assert _judged(tmp_path, 15.0, rising).help == f"{improving}max_steps to train further"
+    assert _judged(tmp_path, 15.0, rising).hint == f"{improving}max_steps to train further"
     limited = _judged(tmp_path / "limited", 15.0, rising, reason="time_limit", time_limit="1h", max_steps=9000)
-    assert limited.help == f"{improving}time_limit to train further"
-    assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").help
+    assert limited.hint == f"{improving}time_limit to train further"
+    assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").hint
 
 
 def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
@@ -204,15 +204,15 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
     hardly = "it was hardly trained; increase training.max_steps to train further"
     ended_early = {"reason": "time_limit", "time_limit": "8m", "max_epochs": 120, "epochs": 18.0}
     early = _judged(tmp_path / "early", 3.0, [3.0, 3.0, 3.0], **ended_early)  # type: ignore[arg-type]
-    assert early.help == hardly.replace("max_steps", "time_limit")
-    assert _judged(tmp_path, 2.0, [2.0]).help == hardly
+    assert early.hint == hardly.replace("max_steps", "time_limit")
+    assert _judged(tmp_path, 2.0, [2.0]).hint == hardly
     judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
-    assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
+    assert judgement.hint == hardly and "100% of the translations are empty)" in judgement.text
     adapt = "only 1,788 pairs: training from scratch needs a few thousand; add text, or use training.init_from=MODEL"
-    assert _judged(tmp_path / "small", 2.0, [2.0], pairs=1788).help.startswith(f"{hardly}; {adapt}")
-    assert _judged(tmp_path / "2999", 2.0, [2.0], pairs=2999).help.startswith(f"{hardly}; only 2,999 pairs")
-    assert _judged(tmp_path / "3000", 2.0, [2.0], pairs=3000).help == hardly
-    assert _judged(tmp_path / "adapted", 2.0, [2.0], pairs=1788, init_from="models/en-de").help == hardly
+    assert _judged(tmp_path / "small", 2.0, [2.0], pairs=1788).hint.startswith(f"{hardly}; {adapt}")
+    assert _judged(tmp_path / "2999", 2.0, [2.0], pairs=2999).hint.startswith(f"{hardly}; only 2,999 pairs")
+    assert _judged(tmp_path / "3000", 2.0, [2.0], pairs=3000).hint == hardly
+    assert _judged(tmp_path / "adapted", 2.0, [2.0], pairs=1788, init_from="models/en-de").hint == hardly
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
 )
 def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]
     judgement = _judged(tmp_path, 12.0, [12.0, 12.0, 12.0], reason="patience", **values)
-    assert words in judgement.help and "model.preset" not in judgement.help
+    assert words in judgement.hint and "model.preset" not in judgement.hint
 
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:

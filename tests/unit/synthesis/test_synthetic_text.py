@@ -21,7 +21,7 @@ from mtx.synthesis.synthetic_text import (
     DISTILLED,
     KEPT,
     TRAIN,
-    described,
+    describe_counts,
     nearest_by_chrf,
     source_lines,
     translate_text,
@@ -106,7 +106,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
         )  # type: ignore[arg-type]  # fmt: skip
         assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
         assert sink.getvalue().decode() == text
-        assert sorted(described(counts)) == sorted(told)
+        assert sorted(describe_counts(counts)) == sorted(told)
 
 
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
