@@ -1,4 +1,4 @@
-"""The work of one process of `train.py`, which writes a job; `train_worker.py` does it."""
+"""What one process of `train.py` trains: `train.py` makes the jobs, and `train_worker.py` does one."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The work of one process of `translate.py`, which writes a job; `translate_worker.py` does it."""
+"""What one process of `translate.py` measures: `translate.py` makes the jobs, `translate_worker.py` does one."""
 
 from dataclasses import dataclass
 
