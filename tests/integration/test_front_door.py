@@ -67,26 +67,11 @@ def test_own_text_recognises_the_languages_too(tmp_path: Path) -> None:
     assert b"  src: de " in mtx("config", plan).stdout
 
 
-def test_a_language_that_is_unclear_or_no_code_is_refused(tmp_path: Path, refused: Any) -> None:
+def test_a_language_that_is_no_code_is_refused_with_it(tmp_path: Path, refused: Any) -> None:
     file = tmp_path / "my.tsv"
     file.write_text("a\tb\n")
-    refused(
-        2, ["cannot tell its two languages", "data.src=CODE data.tgt=CODE"], "train", "own-text", f"data.train={file}"
-    )
     for name, code in {"English": "en", "deutsch": "de", "Filipino": "tl"}.items():
         refused(2, [f"data.tgt={name}: expected the code", f"data.tgt={code}"], "train", file, f"data.tgt={name}")
-
-
-def test_one_language_may_be_given(tmp_path: Path) -> None:
-    file = tmp_path / "my.tsv"
-    file.write_text("English\tGerman\na\tb\n")
-    for given, expected in {
-        "data.src=de": "de to en",
-        "data.tgt=en": "de to en",
-        "data.tgt=de-AT": "en to de-AT",
-    }.items():
-        shown = mtx("config", file, given)
-        assert f"{file}: {expected} (from its header)".encode() in shown.stderr, shown.stderr
 
 
 def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:

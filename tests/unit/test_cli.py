@@ -54,22 +54,6 @@ def test_the_version_is_that_of_the_installed_package(option: str, capsys: pytes
     assert shown(capsys, option) == f"mtx {package_version() or '(not installed, from a checkout)'}\n"
 
 
-@pytest.mark.parametrize(
-    ("option", "hint"),
-    [
-        ("--lr", "settings are written key=value: training.learning_rate=VALUE"),
-        ("--layers", "settings are written key=value: model.num_encoder_layers=VALUE model.num_decoder_layers=VALUE"),
-        ("--wandb", "training.tensorboard=true writes metrics for TensorBoard"),
-        ("--zzz", "mtx train --help"),
-    ],
-)
-def test_a_setting_written_as_an_option_is_answered_with_its_key(
-    option: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["train", "own-text", option, "1"]) == 2
-    assert capsys.readouterr().err.strip().endswith(hint)
-
-
 def test_the_command_line_is_there_without_the_libraries_of_a_configuration() -> None:
     """They take as long to import as the rest of `mtx --help`."""
     heavy = "print({'pydantic', 'yaml', 'torch', 'numpy', 'rich'} & set(sys.modules))"

@@ -43,8 +43,42 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("translate model --input", "mtx translate model FILE"),
         ("model my.en", "mtx translate model my.en"),
         ("my.en my.de", "mtx train my.en my.de"),
+        ("trian", "mtx --help"),
+        ("status model --seed 1", "mtx status --help"),
+        ("translate model --beam-size 1", "--beam INT"),
+        ("train own-text --zzz 1", "mtx train --help"),
+        ("train own-text --lr 1", "settings are written key=value: training.learning_rate=VALUE"),
+        (
+            "train own-text --layers 1",
+            "settings are written key=value: model.num_encoder_layers=VALUE model.num_decoder_layers=VALUE",
+        ),
+        (
+            "train own-text --wandb 1",
+            "mtx does not support such services; training.tensorboard=true writes metrics for TensorBoard",
+        ),
+        ("train --training.max_steps 100", "settings are written key=value: training.max_steps=VALUE"),
+        ("train --training.max_steps=100", "settings are written key=value: training.max_steps=VALUE"),
+        ("train --max-steps=100", "settings are written key=value: training.max_steps=VALUE"),
+        ("train training.max_steps 100", "training.max_steps=VALUE, without spaces"),
+        ("train training.max_steps = 100", "training.max_steps=VALUE, without spaces"),
     ],
 )
 def test_the_answer_is_what_should_have_been_typed(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(shlex.split(words)) == 2
     assert capsys.readouterr().err.splitlines()[-1].replace(mtx_command(), "mtx ") == f"help: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        ("train run_dir=my clients/2026 runs", "clients/2026"),
+        ("train training.max_steps= 100", "100"),
+        ("train seed=2 demo2", "demo2"),
+    ],
+)
+def test_a_word_that_is_no_setting_is_named(words: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(shlex.split(words)) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: '{word}' is not a setting",
+        "help: settings are written key=value, without spaces; quote a value with spaces",
+    ]

@@ -13,6 +13,8 @@ from mtx.config.settings import load
 from mtx.errors import UsageError
 from tests.unit.config.helpers import problems, write
 
+NINES = "9" * 400
+
 
 @pytest.mark.parametrize(
     ("override", "problem"),
@@ -56,12 +58,50 @@ from tests.unit.config.helpers import problems, write
         ("model.num_heads=3", "model.d_model 512 is not divisible by model.num_heads 3"),
         ("training.batch_tokens=255", "training.batch_tokens 255 is below data.max_tokens 256"),
         ("training.micro_batch_tokens=255", "training.micro_batch_tokens 255 is below data.max_tokens 256"),
+        (f"training.batch_tokens={10**20}", f"training.batch_tokens: expected at most 10000000, got {10**20}"),
+        (
+            f"training.micro_batch_tokens={10**20}",
+            f"training.micro_batch_tokens: expected auto or at most 10000000, got {10**20}",
+        ),
+        (f"decoding.batch_tokens={NINES}", f"decoding.batch_tokens: expected at most 10000000, got {NINES}"),
+        (f"training.max_steps={NINES}", f"training.max_steps: expected at most 1000000000, got {NINES}"),
+        (f"training.checkpoint_every={2**63}", f"training.checkpoint_every: expected at most 1000000000, got {2**63}"),
+        (f"tokenizer.vocab_size={2**31}", f"tokenizer.vocab_size: expected auto or at most 1048576, got {2**31}"),
+        ("training.time_limit=1e999h", "training.time_limit: expected a finite number, got inf"),
+        (
+            "training.time_limit=٣h",
+            "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got '٣h'",
+        ),
+        ("device=cuda:٣", "device: expected auto, cpu, cuda, cuda:1 or mps, got 'cuda:٣'"),
+        ("decoding.beam_size=101", "decoding.beam_size: expected at most 100, got 101"),
+        ("model.cell=gru", "model.cell gru requires model.architecture=rnn"),
     ],
 )
 def test_a_wrong_override_is_refused_with_what_was_expected(override: str, problem: str, tmp_path: Path) -> None:
     assert problems(None, override) == problem
     # a file that is right is not named
     assert problems(write(tmp_path / "c.yaml", "data:\n  valid: v\nmodel:\n  norm: pre\n"), override) == problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            "model.architecture=decoder model.score=multiplicative",
+            "model.score multiplicative requires model.architecture=rnn",
+        ),
+        (
+            "model.architecture=rnn training.compile=true",
+            "training.compile requires model.architecture=transformer, not rnn",
+        ),
+        (
+            "model.architecture=decoder training.shard=true",
+            "training.shard requires model.architecture=transformer, not decoder",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: str, problem: str) -> None:
+    assert problems(None, *settings.split()) == problem
 
 
 BOTH_LAYERS = "model.num_encoder_layers and model.num_decoder_layers"

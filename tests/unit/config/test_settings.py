@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mtx.config.schema import Config, key_names, write_list
 from mtx.config.settings import (
@@ -231,35 +229,6 @@ def test_bare_seconds_are_read_in_the_configuration_of_a_run_that_has_begun(tmp_
         for config in (load(run.config), resolve(str(tmp_path), []).config, resolve(str(run.config), []).config):
             assert config.training.time_limit == seconds
         run.chosen.unlink()
-
-
-LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
-LANGUAGES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=30)
-CONFIGS = st.builds(
-    lambda data, run_dir, rate, limit: Config.model_validate(
-        {"data": data, "run_dir": run_dir, "training": {"learning_rate": rate, "time_limit": limit}}
-    ),
-    st.fixed_dictionaries(
-        {
-            "src": LANGUAGES.map(lambda text: f"a{text}"),
-            "tgt": LANGUAGES.map(lambda text: f"b{text}"),
-            "train": st.lists(
-                LINES | st.fixed_dictionaries({"name": LINES, "weight": st.floats(1e-9, 1e9), "tag": st.just("x_1")})
-            ),
-            "test": st.lists(LINES),
-        }
-    ),
-    LINES,
-    st.none() | st.floats(min_value=1e-300, allow_infinity=False),
-    st.none() | st.floats(min_value=1e-3, max_value=1e9),
-)
-
-
-@pytest.mark.seconds
-@given(config=CONFIGS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_dumped_configuration_reads_back_equal(tmp_path: Path, config: Config) -> None:
-    assert load(write(tmp_path / "c.yaml", dump(config))) == config
 
 
 def test_the_configuration_imports_neither_torch_nor_datasets() -> None:

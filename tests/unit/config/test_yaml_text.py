@@ -15,6 +15,7 @@ from tests.unit.config.helpers import problems, write
         ("seed: 1\n\nseed: 1\n", ":3: duplicate key 'seed'"),
         ("data: &a\n  src: x\nmodel: *a\n", ":1: YAML aliases (*name) are not supported"),
         ("data: &a [*a]\n", ":1: YAML aliases (*name) are not supported"),
+        ("training:\n\tmax_steps: 1\n", ":2: "),
         ("seed: [1\n", ":1: expected ',' or ']', but got '<stream end>'"),
         ("seed: 1\n---\nseed: 2\n", ":2: but found another document"),
         ("? [a]\n: b\n", ":1: expected a key, got a list"),

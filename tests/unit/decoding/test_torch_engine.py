@@ -388,11 +388,10 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
 def test_a_batch_is_halved_while_memory_runs_out(
     translator: Translator, tokenizer: Tokenizer, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = sentences(80, seed=3)
-    expected = [hypotheses[0].score for hypotheses in translator.hypotheses(lines)]
-    searched = torch_translator(
-        translator.torch.model, tokenizer, MAX_TOKENS, translator.options, Placement(threads=threads)
-    )
+    lines, short = sentences(80, seed=3), SearchOptions(2, max_length=6)
+    whole = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, short, Placement(batch_tokens=2000))
+    expected = [hypotheses[0].score for hypotheses in whole.hypotheses(lines)]
+    searched = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, short, Placement(threads=threads))
     original, room, tried = module.search, 5, list[int]()
 
     def short_of_memory(
