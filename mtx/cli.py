@@ -155,7 +155,9 @@ def _set_up_logging() -> None:
 
 
 def _report_error(error: MtxError) -> int:
-    texts = [f"error: {error}", *([f"help: {error.help}"] if error.help else [])]
+    texts = [f"error: {error}"]
+    if error.help:
+        texts.append(f"help: {error.help}")
     streams.show(" ".join(filter(None, map(str.strip, text.split("\n")))) for text in texts)
     return error.exit_code
 

@@ -108,8 +108,8 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     for group, similarity in ((section_keys, _SIMILAR), (all_keys, _NEAR)):
         with_same_letters = [key for key in group if sorted(key) == sorted(typed)]
         closest = closest or nearest(typed, with_same_letters, 0) or nearest(typed, group, similarity)
-    meant = nearest(name, [key for key in names if _drop_section(key) == closest], 0)
-    return [meant] if meant else []
+    meant_key = nearest(name, [key for key in names if _drop_section(key) == closest], 0)
+    return [meant_key] if meant_key else []
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:

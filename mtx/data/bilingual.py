@@ -76,7 +76,7 @@ class BilingualReader:
         units = iter(self.units(path))
         while block := list(itertools.islice(units, BLOCK_PAIRS)):
             rows = list[tuple[int, str, str, int]]()
-            left_out = dict[str, PairGroup]()
+            skipped = dict[str, PairGroup]()
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
                 src, tgt = _sides(unit, languages, columns)
@@ -90,13 +90,13 @@ class BilingualReader:
                     texts = ["".join(variant.text for variant in side[:1]) for side in (src, tgt)]
                     if unit.problem and not problem:
                         problem = f"{path}:{unit.line}: {unit.problem}"
-                    left_out.setdefault(
+                    skipped.setdefault(
                         unit.problem or NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])
                     ).count += 1
             if rows:
                 has_pairs = True
             lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
-            yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
+            yield PairBlock(lines, src_texts, tgt_texts, dates, skipped)
         names = list(filter(None, present))
         lacks_one = languages != PLAIN_NAMES and any(
             all(match_rank(name, language) is None for name in names) for language in languages

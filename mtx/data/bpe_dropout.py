@@ -84,12 +84,12 @@ class BpeDropout:
         rate = 0.0 if draw is None else self._rate
         symbols = [character for token in word for character in self._texts[token]]
         skipped = set[int]()  # positions of the first piece of a merge
-        while possible := [
+        while possible_merges := [
             (self._ranks[text], at)
             for at, text in enumerate(map("".join, pairwise(symbols)))
             if text in self._ranks and at not in skipped
         ]:
-            _, at = min(possible)
+            _, at = min(possible_merges)
             if rng.random() < rate:
                 skipped.add(at)
                 continue

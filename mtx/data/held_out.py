@@ -102,16 +102,16 @@ def _read_set(name: str, store: str, directions: list[Languages], text: list[Cor
     """A set with its configured text, unchanged."""
     eval_set = EvalSet(name, store, not text, directions)
     for corpus in text:
-        left_out = Counter[str]()
+        skipped = Counter[str]()
         for block in corpus.blocks():
-            left_out.update({reason: group.count for reason, group in block.left_out.items()})
+            skipped.update({reason: group.count for reason, group in block.skipped.items()})
             for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
                 if not (is_utf8(src) and is_utf8(tgt)):
                     raise corpus.not_utf8(line)
                 if isinstance(outcome := clean_pair(src, tgt, data), str):
                     eval_set.would_drop[outcome] += 1
             eval_set.blocks.append((corpus.languages, block))
-        for reason, count in left_out.items():
+        for reason, count in skipped.items():
             log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
         if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
             raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
@@ -134,16 +134,16 @@ def hold_out(
     rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
     is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
     hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
-    different = np.unique(hashes.to_numpy()[is_own])
-    fewest = _MIN_HELD_OUT if different.size >= _MANY_SOURCES else 1
-    size = min(MAX_HELD_OUT, max(fewest, different.size // 20))
+    unique_hashes = np.unique(hashes.to_numpy()[is_own])
+    fewest = _MIN_HELD_OUT if unique_hashes.size >= _MANY_SOURCES else 1
+    size = min(MAX_HELD_OUT, max(fewest, unique_hashes.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:
             if eval_set.directions[0] == corpora.own_text[0].languages:
                 names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own_text))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
-            chosen_hashes = different[-size:] if eval_set.store == VALID_STORE else different[:size]
+            chosen_hashes = unique_hashes[-size:] if eval_set.store == VALID_STORE else unique_hashes[:size]
             is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen_hashes)).to_numpy()
             for pair in eval_set.directions:
                 is_in_set = is_chosen & (directions == data.language_pairs.index(pair))

@@ -108,8 +108,8 @@ class Profile:
 def language_of(texts: Iterable[str]) -> str | None:
     """The code of the language of some sentences; None if they are too few, or it is unclear."""
     shares = Profile.of(texts).languages
-    *_, (second, _), (best, language) = sorted((shares[key], key) for key in KNOWN)
-    return language if best >= max(_ALIKE, _ALIKE_RATIO * second) else None
+    *_, (second_best, _), (best, language) = sorted((shares[key], key) for key in KNOWN)
+    return language if best >= max(_ALIKE, _ALIKE_RATIO * second_best) else None
 
 
 def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
@@ -255,7 +255,7 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
         src, *tgt = [side[0].language or language_of(variant.text for variant in side) for side in sides] or [None]
         return [src or sample[0].src_language or None, *tgt], _TEXT
     codes = dict.fromkeys(map(code_of, present))
-    tags = [*(codes if len(codes) > 1 else present)]
+    tags = [*codes] if len(codes) > 1 else [*present]
     sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
     return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"
 

@@ -107,16 +107,17 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     if "training.max_steps" in explicit:  # which ends the training then
         explicit.add("training.max_epochs")
     if settings.exists(run.config) and has_begun(run):
-        written = dict(leaves(settings.load(run.config).model_dump()))
-        values = {key: written[key] for key in (*KEYS, "model.preset") if key not in explicit}
-        undecided = {key for key in written["undecided"] if resolved.origins[key] != "command line"}
-        values |= {"sizes": written["sizes"], "undecided": sorted(undecided)}
+        run_values = dict(leaves(settings.load(run.config).model_dump()))
+        values = {key: run_values[key] for key in (*KEYS, "model.preset") if key not in explicit}
+        undecided = {key for key in run_values["undecided"] if resolved.origins[key] != "command line"}
+        values |= {"sizes": run_values["sizes"], "undecided": sorted(undecided)}
         sized = settings.replace_values(resolved, values, str(run.config))
         plan = durable.read_json(run.chosen).get("plan") if run.chosen.exists() else None
         if plan and sized.config.sizes == plan["row"]:
             sized.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
         return sized
-    num_pairs = row = _ROW_WITHOUT_TEXT
+    row = _ROW_WITHOUT_TEXT
+    num_pairs = row
     reason = "data.train is not set yet"
     side_bytes = 0.0
     if isinstance(config.sizes, int) and config.sizes not in _ROWS:

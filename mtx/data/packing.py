@@ -324,9 +324,9 @@ def load_steps(
     on_device = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin else (None, ())
     pool = ThreadPoolExecutor(1, "mtx-loader", *on_device)
     try:
-        ahead = deque(pool.submit(prepare) for _ in range(_NUM_AHEAD))
-        while (loaded := ahead.popleft().result()) is not None:
-            ahead.append(pool.submit(prepare))
+        steps_ahead = deque(pool.submit(prepare) for _ in range(_NUM_AHEAD))
+        while (loaded := steps_ahead.popleft().result()) is not None:
+            steps_ahead.append(pool.submit(prepare))
             yield loaded
     finally:
         pool.shutdown(cancel_futures=True)

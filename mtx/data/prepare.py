@@ -157,22 +157,22 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
     ]
     with durable.new_directory(data_dir) as directory:
-        cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
+        cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = list(read_sets(corpora, data))
-        _clean(tallies, data, cleaned)
-        is_chosen = _choose(cleaned, tallies, sets, corpora, data)
+        _clean(tallies, data, cleaned_path)
+        is_chosen = _choose(cleaned_path, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
         _require_directions({tally.corpus.languages for tally in tallies if tally.num_kept}, data)
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
         num_drawn = weights @ [tally.num_kept for tally in tallies]
-        text = ChosenText(cleaned, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
+        text = ChosenText(cleaned_path, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
         _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
         _check_weights(tallies)
-        disk.unlink(cleaned)
+        disk.unlink(cleaned_path)
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
@@ -259,7 +259,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
-    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
+    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.skipped.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
         reasons = list[str]()
         if is_missing_value(src) or is_missing_value(tgt):
@@ -281,12 +281,12 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
-def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
+def _choose(cleaned_path: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
     """Whether each cleaned pair is used for training; older translations, duplicates and held-out pairs are not.
 
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
-    table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
+    table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned_path))).read_all()
     corpus = table["corpus"].to_numpy()
     directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
@@ -380,7 +380,7 @@ class ChosenText:
         shares: an array, how often the sample has a pair of each corpus, on average.
     """
 
-    cleaned: Path
+    cleaned_path: Path
     is_chosen: Mask
     shares: Any
     seed: int
@@ -393,7 +393,8 @@ class ChosenText:
     def batches(self) -> Iterator[Batch]:
         """The training pairs, in non-empty record batches without dates and hashes."""
         stop = 0
-        with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
+        # Not memory-mapped: the pages of such a file would stay in memory
+        with pa.OSFile(os.fsencode(self.cleaned_path)) as file:
             reader = pa.ipc.open_file(file)
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(CLEANED.names[:5])
@@ -485,7 +486,8 @@ def encode_block(
 
 def _texts(batch: Batch) -> tuple[list[str], list[str]]:
     """The source and the target texts of pairs as a model learns them, without elements and entities."""
-    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in SIDES)
+    src = [strip_codes(text).strip() or text for text in batch["src"].to_pylist()]
+    tgt = [strip_codes(text).strip() or text for text in batch["tgt"].to_pylist()]
     return src, tgt
 
 
@@ -510,8 +512,8 @@ def _describe_text(store: TokenStore, language: str) -> durable.Json:
         language: the source language, or the first of several: the sentences of German are 1% more by English rules.
     """
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    every = math.ceil(store.num_pairs / _SAMPLE_LINES)
-    src, tgt = store.texts(np.arange(0, store.num_pairs, every))
+    interval = math.ceil(store.num_pairs / _SAMPLE_LINES)
+    src, tgt = store.texts(np.arange(0, store.num_pairs, interval))
     codes = Counter[str]()
     for src_text, tgt_text in zip(src, tgt, strict=True):
         codes.update({*codes_of(src_text)} & {*codes_of(tgt_text)})

@@ -194,12 +194,12 @@ def _find_directions(
     """
     text = TrainText(name=text, weight=None) if isinstance(text, str) else text
     find = find or partial(_find, data, text.name, key)
-    possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
-    has_one_direction = len(possible) == 1
+    possible_pairs = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
+    has_one_direction = len(possible_pairs) == 1
     is_named = has_one_direction or ("{src}" in text.name and "{tgt}" in text.name)
     corpora = list[Corpus]()
     problem: MtxError = DataError(f"data.{key}: {text.name}: its src and tgt are not among {data.direction}")
-    for pair in possible:
+    for pair in possible_pairs:
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
@@ -285,7 +285,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {missing}", hint)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
-        raise no_pairs(*(sides[:2] if path in sides else [path]))
+        paths = sides[:2] if path in sides else [path]
+        raise no_pairs(*paths)
     is_table = not isinstance(reader, BilingualReader)
     if not is_table and columns is data.columns:  # which are those of tables
         columns = ()
@@ -354,13 +355,13 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     if other_directions and not data.directions:
         setting = f"data.directions={'-'.join(codes)},{'-'.join(other_directions[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {setting}")
-    possible = {*codes} if data.directions else {"", *codes}
+    possible_codes = {*codes} if data.directions else {"", *codes}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
     parts = list[Corpus]()
     for text, text_directions in texts.items():
         if isinstance(text, Path):
             # Its reader then takes the regions that are asked for
-            if any({*pair} <= possible for pair in text_directions):
+            if any({*pair} <= possible_codes for pair in text_directions):
                 parts.append(_find(unnamed, str(text), key, languages, data.columns))
             continue
         for sides in (text, text[::-1]):

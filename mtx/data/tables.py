@@ -90,7 +90,7 @@ class PairBlock:
         lines: the 1-based line or record of each pair.
         dates: the last change of each pair, as a number that grows with time; 1 if unknown, UNREAD_DATE of `bilingual`
             if it cannot be read; empty for text that is not in units.
-        left_out: what the reader skipped in addition to these pairs, by reason.
+        skipped: what the reader skipped in addition to these pairs, by reason.
         file: the number of their file, in a corpus of a folder.
     """
 
@@ -98,7 +98,7 @@ class PairBlock:
     src: list[str]
     tgt: list[str]
     dates: Sequence[int] = ()
-    left_out: Mapping[str, PairGroup] = field(default_factory=dict)
+    skipped: Mapping[str, PairGroup] = field(default_factory=dict)
     file: int = 0
 
 
@@ -253,14 +253,14 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     Raises:
         DataError: at a row with invalid quotes.
     """
-    deciding = list(islice(lines, _SEPARATING_LINES))
-    declared = re.fullmatch(r'"?(?i:sep)=(.)"?', "".join(deciding[:1]))  # for Excel
+    deciding_lines = list(islice(lines, _SEPARATING_LINES))
+    declared = re.fullmatch(r'"?(?i:sep)=(.)"?', "".join(deciding_lines[:1]))  # for Excel
     if declared:
         separator = declared[1]
-        deciding = deciding[1:]
+        deciding_lines = deciding_lines[1:]
     else:
-        separator = csv_separator(deciding)
-    reader = _csv_reader(chain(deciding, lines), separator)
+        separator = csv_separator(deciding_lines)
+    reader = _csv_reader(chain(deciding_lines, lines), separator)
     line = 1
     try:
         for row in reader:
@@ -297,11 +297,11 @@ def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         if '"' not in line:
             yield line.split("\t")
             continue
-        deciding = [line, *islice(lines, _DECIDING_LINES - 1)]
-        is_quoted = is_spreadsheet(deciding)
+        deciding_lines = [line, *islice(lines, _DECIDING_LINES - 1)]
+        is_quoted = is_spreadsheet(deciding_lines)
         if is_quoted:
             log_once(f"{path}: written by a spreadsheet; removing the quotes around cells")
-        for row_number, row in enumerate(chain(deciding, lines), number):
+        for row_number, row in enumerate(chain(deciding_lines, lines), number):
             yield _cells(path, row_number, row) if is_quoted else row.split("\t")
 
 

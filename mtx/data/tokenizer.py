@@ -136,12 +136,14 @@ class Tokenizer:
         Raises:
             UsageError: if a model of several directions does not have the language.
         """
-        named = (src, tgt) if self.rule == "both" else (tgt,)
-        for name in named:
+        frame_languages = (src, tgt) if self.rule == "both" else (tgt,)
+        for name in frame_languages:
             if self.languages and name not in self.languages:
                 raise UsageError(f"the model has no language {name}; it has {', '.join(self.languages)}")
-        before_src = tuple(self._starts[name] for name in (tag or "", f">>{named[0]}<<") if name in self._starts)
-        return Frame(before_src, before_tgt=tuple(self.languages[name] for name in named[1:]))
+        before_src = tuple(
+            self._starts[name] for name in (tag or "", f">>{frame_languages[0]}<<") if name in self._starts
+        )
+        return Frame(before_src, before_tgt=tuple(self.languages[name] for name in frame_languages[1:]))
 
     def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
         """The frame of a source and its text: `frame`, unless the source begins with the name of a language."""

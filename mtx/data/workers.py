@@ -51,23 +51,24 @@ def map_in_workers(
     """
     num_workers = num_workers or min(num_cores(), MAX_WORKERS)
     few_items = FEW_ITEMS if few_items is None else few_items
-    busy: deque[Worker] = deque()
+    busy_workers: deque[Worker] = deque()
     try:
         for number, item in enumerate(items):
             if number < few_items or num_workers == 1 or os.name != "posix":  # others cannot pass a connection this way
                 yield function(item)
-            elif len(busy) < num_workers:
-                busy.append(Worker())
-                busy[-1].send(function, item)
+            elif len(busy_workers) < num_workers:
+                busy_workers.append(Worker())
+                busy_workers[-1].send(function, item)
             else:
-                busy.rotate(-1)
-                result = busy[-1].receive()
-                busy[-1].send(function, item)  # before the yield, so that the worker does not wait for the caller
+                busy_workers.rotate(-1)
+                result = busy_workers[-1].receive()
+                # Before the yield, so that the worker does not wait for the caller
+                busy_workers[-1].send(function, item)
                 yield result
-        for worker in busy:
+        for worker in busy_workers:
             yield worker.receive()
     finally:
-        for worker in busy:
+        for worker in busy_workers:
             worker.stop()
 
 

@@ -55,7 +55,8 @@ class VarlenLayout:
         """See `TileLayout.attend`."""
         from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
 
-        window, longest = (-1, 0 if self.causal else -1), self.max_tokens
+        window = (-1, 0 if self.causal else -1)
+        longest = self.max_tokens
         return varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[return-value]
 
 
@@ -123,7 +124,8 @@ class TileLayout:
             queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
             keys_values: [N_k, 2, H, K]; None for self-attention.
         """
-        return _TileAttention.apply(self, queries, *() if keys_values is None else (keys_values,))  # type: ignore[no-any-return, no-untyped-call]
+        inputs = (queries,) if keys_values is None else (queries, keys_values)
+        return _TileAttention.apply(self, *inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
 Layout = TileLayout | VarlenLayout
@@ -155,20 +157,22 @@ def make_layout(
     starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in (query_offsets, key_offsets)]
     slots, groups, num_slots = _place(np.maximum(*map(np.diff, starts)))
     rows = np.arange(num_slots * num_heads).reshape(-1, num_heads)  # in tiles, of each slot
-    for first, end, width in groups:
-        rows[first:end] = rows[first:end].reshape(-1, num_heads, width).swapaxes(1, 2).reshape(-1, num_heads)
+    for first_slot, end_slot, width in groups:
+        group_rows = rows[first_slot:end_slot].reshape(-1, num_heads, width)
+        rows[first_slot:end_slot] = group_rows.swapaxes(1, 2).reshape(-1, num_heads)
     query_index, query_sentence = _index(starts[0], slots, rows, device)
     is_self = key_offsets is query_offsets
-    joint, key_sentence = _index(starts[1], slots, rows, device, num_parts=2 + is_self)
+    joint, key_sentence = _index(starts[1], slots, rows, device, num_parts=3 if is_self else 2)
     tiles = []
-    for first, end, width in groups:
-        query_tiles, key_tiles = (s[first:end].reshape(-1, width) for s in (query_sentence, key_sentence))
+    for first_slot, end_slot, width in groups:
+        query_tiles = query_sentence[first_slot:end_slot].reshape(-1, width)
+        key_tiles = key_sentence[first_slot:end_slot].reshape(-1, width)
         hidden = query_tiles[:, :, None] != key_tiles[:, None, :]
         if causal:
             hidden |= np.triu(np.ones((width, width), dtype=np.bool_), 1)
         hidden &= (query_tiles >= 0)[:, :, None]  # an empty slot sees all keys: without any, its softmax would be NaN
         mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
-        tiles.append(_Tiles(slice(first * num_heads, end * num_heads), mask.to(device)))
+        tiles.append(_Tiles(slice(first_slot * num_heads, end_slot * num_heads), mask.to(device)))
     return TileLayout(tuple(tiles), query_index, (joint,) if is_self else (query_index, joint))
 
 
@@ -179,27 +183,30 @@ def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
         The slot where each sentence starts; first slot, last + 1 and width of the tiles of each width; and the number
         of slots.
     """
-    order, needs = np.argsort(-lengths, kind="stable").tolist(), lengths.tolist()
-    starts, groups = np.empty(len(needs), dtype=np.int64), []
+    order = np.argsort(-lengths, kind="stable").tolist()
+    needs = lengths.tolist()
+    starts = np.empty(len(needs), dtype=np.int64)
+    groups = []
     slot = 0
     longest = 0
     shortest = len(order) - 1
     while longest <= shortest:
-        width, first = _TILE_WIDTH, slot
+        width = _TILE_WIDTH
+        first_slot = slot
         while width < needs[order[longest]]:
             width *= 2
         while longest <= shortest and (width == _TILE_WIDTH or 2 * needs[order[longest]] > width):
             starts[order[longest]] = slot
-            used = needs[order[longest]]
+            num_filled = needs[order[longest]]
             longest += 1
-            while longest <= shortest and used + needs[order[shortest]] <= width:
-                starts[order[shortest]] = slot + used
-                used += needs[order[shortest]]
+            while longest <= shortest and num_filled + needs[order[shortest]] <= width:
+                starts[order[shortest]] = slot + num_filled
+                num_filled += needs[order[shortest]]
                 shortest -= 1
             slot += width
-        slot += -(slot - first) % (_TILE_WIDTH * 8)  # empty tiles are added, so that there are few shapes
-        slot = first + -(-(slot - first) // width) * width
-        groups.append((first, slot, width))
+        slot += -(slot - first_slot) % (_TILE_WIDTH * 8)  # empty tiles are added, so that there are few shapes
+        slot = first_slot + -(-(slot - first_slot) // width) * width
+        groups.append((first_slot, slot, width))
     return starts, groups, slot
 
 
@@ -228,11 +235,10 @@ class _TileAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layout: TileLayout, *inputs: Tensor) -> Tensor:
         with torch.autocast(inputs[0].device.type, enabled=False):  # on CUDA, it would compute only the softmax in fp32
-            q_rows, k_rows, v_rows = (
-                part
-                for x, index in zip(inputs, layout.inputs, strict=True)
-                for part in _rows(x).index_select(0, index.to_tiles).tensor_split(x.shape[1])
-            )
+            parts = list[Tensor]()
+            for x, index in zip(inputs, layout.inputs, strict=True):
+                parts += _rows(x).index_select(0, index.to_tiles).tensor_split(x.shape[1])
+            q_rows, k_rows, v_rows = parts
             q_rows.mul_(q_rows.shape[1] ** -0.5)
             out_rows = torch.empty_like(q_rows)
             weights = []
@@ -254,9 +260,10 @@ class _TileAttention(torch.autograd.Function):
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
         grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
         d_inputs = [q_rows.new_empty(len(index.to_tiles), q_rows.shape[1]) for index in layout.inputs]
-        dq_rows, dk_rows, dv_rows = (
-            part for x, s in zip(d_inputs, ctx.shapes, strict=True) for part in x.tensor_split(s[1])
-        )
+        d_parts = list[Tensor]()
+        for d_input, shape in zip(d_inputs, ctx.shapes, strict=True):
+            d_parts += d_input.tensor_split(shape[1])
+        dq_rows, dk_rows, dv_rows = d_parts
         for tiles, p in zip(layout.tiles, weights, strict=True):
             grad_out = tiles.of(grad_rows)
             torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
@@ -296,7 +303,8 @@ class BlockLayout:
         key_ranges = _ranges(queries, query_offsets, key_offsets)
         query_ranges = _ranges(keys, key_offsets, query_offsets)
         if causal:
-            key_ranges, query_ranges = (key_ranges[0], queries + 1), (keys, query_ranges[1])
+            key_ranges = (key_ranges[0], queries + 1)
+            query_ranges = (keys, query_ranges[1])
         return cls(torch.stack(key_ranges), torch.stack(query_ranges))
 
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
@@ -306,8 +314,8 @@ class BlockLayout:
 
 def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns first and last + 1 of the other side's positions of the sentence that each row belongs to, [N] each."""
-    after = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
-    return other_offsets[after - 1], other_offsets[after]
+    next_sentence = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
+    return other_offsets[next_sentence - 1], other_offsets[next_sentence]
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -329,12 +337,15 @@ class _BlockAttention(torch.autograd.Function):
         queries, keys_values, out, log_sums, key_ranges, query_ranges = ctx.saved_tensors
         q, k, v = split_parts(queries, keys_values)
         is_joint = keys_values is None
-        dq, rest = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
-        return (dq, None, None, None) if is_joint else (dq[:, None], rest, None, None)
+        d_queries, d_keys_values = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
+        return (d_queries, None, None, None) if is_joint else (d_queries[:, None], d_keys_values, None, None)
 
 
 def split_parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Returns queries, keys and values, each [N, H, K]."""
-    q, *rest = queries.unbind(1)
-    k, v = rest if keys_values is None else keys_values.unbind(1)
+    if keys_values is None:
+        q, k, v = queries.unbind(1)
+    else:
+        [q] = queries.unbind(1)
+        k, v = keys_values.unbind(1)
     return q, k, v

@@ -81,7 +81,8 @@ def _gpu_fault(number: int) -> str | None:
     if torch.cuda.is_available():
         if number >= torch.cuda.device_count():
             return f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
-        name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
+        name = torch.cuda.get_device_name(number)
+        capability = torch.cuda.get_device_capability(number)
         architectures = torch.cuda.get_arch_list()
         if not architectures or any(_has_kernels(architecture, capability) for architecture in architectures):
             return None
@@ -105,7 +106,8 @@ def _has_kernels(architecture: str, capability: tuple[int, int]) -> bool:
     match = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
     if match is None:
         return True
-    major, minor = int(match[2]), int(match[3])
+    major = int(match[2])
+    minor = int(match[3])
     return capability >= (major, minor) and (match[1] == "compute" or capability[0] == major)
 
 
@@ -211,13 +213,13 @@ def prepare_device(device: torch.device, deterministic: bool) -> None:
 def allow_tf32(device: torch.device) -> Iterator[None]:
     """Rounds the factors of fp32 products to TF32 in the block, which makes them several times as fast on CUDA."""
     matmul: Any = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
+    usual_precision = matmul.fp32_precision
     if device.type == "cuda":
         matmul.fp32_precision = "tf32"
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        matmul.fp32_precision = usual_precision
 
 
 def keep_freed_memory() -> None:

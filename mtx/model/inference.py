@@ -41,9 +41,10 @@ class PackedLinear:
     @classmethod
     def of(cls, layers: Sequence[nn.Linear], dtype: torch.dtype, scale: float = 1.0) -> "PackedLinear":
         """Fuses layers that read the same input: their outputs side by side, the first layer's times `scale`."""
-        first, *others = layers
-        weights = [first.weight * scale, *(layer.weight for layer in others)]
-        return cls(torch.cat(weights), torch.cat([first.bias * scale, *(layer.bias for layer in others)]), dtype)
+        first_layer, *other_layers = layers
+        weights = [first_layer.weight * scale, *(layer.weight for layer in other_layers)]
+        biases = [first_layer.bias * scale, *(layer.bias for layer in other_layers)]
+        return cls(torch.cat(weights), torch.cat(biases), dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._ops is None:
@@ -111,8 +112,10 @@ class Sublayer:
         dtype: torch.dtype,
         scale: float,
     ):
-        self._norm, self._pre_norm = layer_norm(norm, dtype), pre_norm
-        self._in, self._out = PackedLinear.of(inputs, dtype, scale), PackedLinear.of([output], dtype)
+        self._norm = layer_norm(norm, dtype)
+        self._pre_norm = pre_norm
+        self._in = PackedLinear.of(inputs, dtype, scale)
+        self._out = PackedLinear.of([output], dtype)
 
     def enter(self, x: Tensor) -> Tensor:
         """Returns the first product of x, after LayerNorm if the model is pre-norm."""
@@ -128,7 +131,9 @@ class InferenceLayer:
     """An encoder layer, and the common part of decoder layers."""
 
     def __init__(self, layer: EncoderLayer, dtype: torch.dtype):
-        attention, pre_norm, self._activation = layer.self_attention, layer.pre_norm, layer.activation
+        attention = layer.self_attention
+        pre_norm = layer.pre_norm
+        self._activation = layer.activation
         self.num_heads = attention.num_heads
         self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 1 / sqrt(K), 3.2.1; in the weights
         joint = attention.query, attention.key, attention.value
@@ -177,9 +182,11 @@ class Embeddings:
     """
 
     def __init__(self, model: AttentionModel, source: bool, dtype: torch.dtype):
-        tokens, learned = model.source_embedding if source else model.embedding, model.learned_positions(source)
+        tokens = model.source_embedding if source else model.embedding
+        learned = model.learned_positions(source)
         self._tokens = tokens.detach().to(dtype)
-        self._is_learned, self._is_fairseq = learned is not None, model.config.positions == "fairseq"
+        self._is_learned = learned is not None
+        self._is_fairseq = model.config.positions == "fairseq"
         self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
 
     def positions(self, num_positions: int) -> Tensor:
@@ -207,7 +214,9 @@ class SearchModel:
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype):
-        self.pad_id, self.start_id, self.device = model.pad_id, model.start_id, model.embedding.device
+        self.pad_id = model.pad_id
+        self.start_id = model.start_id
+        self.device = model.embedding.device
         self.is_static = self.device.type == "cuda"
         self._config = model.config
         self._like = torch.empty(0, dtype=dtype, device=self.device)
@@ -234,18 +243,20 @@ class StackModel(SearchModel):
     def __init__(self, model: AttentionModel, dtype: torch.dtype):
         super().__init__(model, dtype)
         self._norm = layer_norm(model.decoder_norm, dtype)
-        self._source_embeddings, self._embeddings = (Embeddings(model, source, dtype) for source in (True, False))
+        self._source_embeddings = Embeddings(model, True, dtype)
+        self._embeddings = Embeddings(model, False, dtype)
 
     def read(self, sources: Sequence[list[int]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Reads sentences; yields each layer's output [B * S, D] and its keys and values [2, B, H, S, K].
 
         Rows of padding have no meaning.
         """
-        width, mask = max(map(len, sources)), None
+        width = max(map(len, sources))
         ids = torch.tensor([source + [self.pad_id] * (width - len(source)) for source in sources])
         is_hidden = (ids == self.pad_id)[:, None]
         if self.is_causal:
             is_hidden = is_hidden | torch.ones(width, width, dtype=torch.bool).triu(1)
+        mask = None
         if is_hidden.any():
             mask = torch.where(is_hidden, -math.inf, 0.0)[:, None].to(self._like)
         embeddings = self._source_embeddings

@@ -46,13 +46,14 @@ class SourceSlots:
     """
 
     def __init__(self, sources: Tensor, mask: Tensor, beam_size: int, is_static: bool):
-        num_slots, device = len(mask), mask.device
+        num_slots = len(mask)
         self.sources = sources
         self.mask = mask
-        self.beam_size, self.is_static = beam_size, is_static
+        self.beam_size = beam_size
+        self.is_static = is_static
         self._sources_at_a_time = 64 if is_static else 4
         self._source_lengths = torch.zeros(num_slots, dtype=torch.long)  # in host memory; 0 for an empty slot
-        self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
+        self._first_rows = (torch.arange(num_slots, device=mask.device) * beam_size)[:, None]
         self.version = 0
 
     def _occupy(self, slots: list[int], rows: list[int], lengths: list[int]) -> tuple[Tensor, Tensor, int]:
@@ -61,14 +62,14 @@ class SourceSlots:
         Returns:
             The slots and the rows on the device, and the largest length.
         """
-        of_rows = torch.tensor(lengths)[rows]
-        width = int(of_rows.max())
+        row_lengths = torch.tensor(lengths)[rows]
+        width = int(row_lengths.max())
         self._set_width(max(width, self.sources.shape[-2]))
         slot_ids, row_ids = (torch.tensor(ids).to(self.mask.device, non_blocking=True) for ids in (slots, rows))
-        is_pad = torch.arange(self.sources.shape[-2]) >= of_rows[:, None]
+        is_pad = torch.arange(self.sources.shape[-2]) >= row_lengths[:, None]
         mask = torch.where(is_pad, -math.inf, 0.0).view(len(slots), *self.mask.shape[1:])
         self.mask[slot_ids] = mask.to(self.mask, non_blocking=True)
-        self._source_lengths[slots] = of_rows
+        self._source_lengths[slots] = row_lengths
         return slot_ids, row_ids, width
 
     def release(self, slots: list[int]) -> None:
@@ -112,8 +113,8 @@ class KVCache(SourceSlots):
 
     positions: Tensor
     _is_reused = False
-    _num_used = 0  # target positions
-    _read = 0, 0  # what `prepare` has returned
+    _num_targets = 0  # positions that are written
+    _prepared = (0, 0)  # what `prepare` has returned
 
     def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
         heads = config.num_heads
@@ -136,18 +137,20 @@ class KVCache(SourceSlots):
 
     def prepare(self) -> tuple[int, int]:
         """Makes room for the next step, which follows, from the host; see `SourceSlots.prepare`."""
-        if self._num_used + self.beam_size > self._mask.shape[3]:
+        if self._num_targets + self.beam_size > self._mask.shape[3]:
             self._make_room()
-        self._num_used += self.beam_size
+        self._num_targets += self.beam_size
         super().prepare()
         at_a_time = _COLUMNS_READ * self.beam_size if self._is_reused else self._mask.shape[3]
-        width = -(-self._num_used // at_a_time) * at_a_time
-        if (self.version, width) != self._read:
-            self._read = self.version, width
+        width = -(-self._num_targets // at_a_time) * at_a_time
+        if (self.version, width) != self._prepared:
+            self._prepared = (self.version, width)
             self.target_mask = self._mask[..., :width]
-            flat = (each.flatten(2, 3) for each in (self.sources, self._targets[..., :width, :]))
-            self.source_kv, self.target_kv = ([*zip(x[:, 0].mT, x[:, 1], strict=True)] for x in flat)
-        return self._read
+            sources = self.sources.flatten(2, 3)
+            targets = self._targets[..., :width, :].flatten(2, 3)
+            self.source_kv = [*zip(sources[:, 0].mT, sources[:, 1], strict=True)]
+            self.target_kv = [*zip(targets[:, 0].mT, targets[:, 1], strict=True)]
+        return self._prepared
 
     def _make_room(self) -> None:
         """Drops target positions that no beam sees any more, and makes room for the next steps.
@@ -156,30 +159,31 @@ class KVCache(SourceSlots):
         """
         is_visible = (self._mask[:, 0] == 0).any(1)  # [B, C * J]
         is_visible &= self._source_lengths.to(is_visible.device)[:, None] > 0
-        used = int(is_visible.sum(1).max()) if self._num_used else 0  # CUDA would wait
-        positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
+        num_kept = int(is_visible.sum(1).max()) if self._num_targets else 0  # CUDA would wait
+        positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :num_kept]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
-        size = -(-(used + added // 2) // added) * added
-        if self.is_static and used <= 0.75 * self._targets.shape[4]:
+        size = -(-(num_kept + added // 2) // added) * added
+        if self.is_static and num_kept <= 0.75 * self._targets.shape[4]:
             size = self._targets.shape[4] or added
         # The mask hides the positions that are added, but it could not hide NaN.
         targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
-        targets = F.pad(targets, (0, 0, 0, size - used))
+        targets = F.pad(targets, (0, 0, 0, size - num_kept))
         mask = torch.take_along_dim(self._mask, positions[:, None, None], 3)
-        mask = F.pad(mask, (0, size - used), value=-math.inf)
+        mask = F.pad(mask, (0, size - num_kept), value=-math.inf)
         if targets.shape == self._targets.shape:
             self._targets.copy_(targets)
             self._mask.copy_(mask)
         else:
-            self._targets, self._mask = targets, mask
+            self._targets = targets
+            self._mask = mask
             self.version += 1
-        self._begin_again(used)
+        self._begin_again(num_kept)
 
-    def _begin_again(self, used: int) -> None:
-        """Makes the next step write after the first `used` target positions."""
-        self._is_reused |= self.is_static and self._num_used > 0
-        self._num_used = used
-        self._places.copy_(self._beams + used)
+    def _begin_again(self, num_kept: int) -> None:
+        """Makes the next step write after the first `num_kept` target positions."""
+        self._is_reused |= self.is_static and self._num_targets > 0
+        self._num_targets = num_kept
+        self._places.copy_(self._beams + num_kept)
 
     def begin_step(self) -> None:
         """Begins a step: makes the position that each beam is about to write visible to that beam."""

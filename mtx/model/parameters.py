@@ -71,7 +71,8 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
         huggingface, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
         names = (SHARED, *huggingface) if config.tie == "all" else huggingface
-        yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
+        num_rows = num_ids + 1 if has_pad_row else num_ids
+        yield Parameter(name, (num_rows, config.d_model), names, ctranslate2, has_pad_row)
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
     if config.positions == "learned":

@@ -32,10 +32,10 @@ def sinusoidal_positions(num_positions: int, d_model: int, is_fairseq: bool = Fa
 
     fairseq's positions begin with 2, and the lowest of its frequencies is 1 / 10000.
     """
-    first = 2 * is_fairseq
-    scale = -math.log(10000.0) / max(1, d_model - first)
+    first_position = 2 if is_fairseq else 0
+    scale = -math.log(10000.0) / max(1, d_model - first_position)
     frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * scale)
-    angle = torch.arange(first, first + num_positions, dtype=torch.float64)[:, None] * frequency
+    angle = torch.arange(first_position, first_position + num_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
@@ -67,7 +67,8 @@ class EncoderLayer(nn.Module):
         self.activation = _ACTIVATIONS[config.activation]
         self.self_attention = MultiHeadAttention(d_model, config.num_heads)
         self.self_attention_norm = nn.LayerNorm(d_model)
-        self.inner, self.outer = nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model)
+        self.inner = nn.Linear(d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
     def add(self, norm: nn.LayerNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -189,12 +190,14 @@ class Transformer(AttentionModel):
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        shape, learned = (MAX_LEARNED_POSITIONS, config.d_model), config.positions == "learned"
-        tables = (nn.Parameter(torch.empty(shape)) if learned else None for _ in range(2))
+        shape = (MAX_LEARNED_POSITIONS, config.d_model)
+        is_learned = config.positions == "learned"
+        tables = (nn.Parameter(torch.empty(shape)) if is_learned else None for _ in range(2))
         self.src_positions, self.tgt_positions = tables
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)
+        self.encoder_norm = make_final_norm(config)
+        self.decoder_norm = make_final_norm(config)
         if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
             self.reset_parameters()
 
@@ -221,11 +224,14 @@ class Transformer(AttentionModel):
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
         """See `TranslationModel.attention_weights`."""
-        src, tgt = batch.src_offsets.diff().tolist(), batch.tgt_offsets.diff().tolist()
+        src_lengths = batch.src_offsets.diff().tolist()
+        tgt_lengths = batch.tgt_offsets.diff().tolist()
         with (
-            record_weights((layer.self_attention for layer in self.encoder), src, src) as encoder,
-            record_weights((layer.self_attention for layer in self.decoder), tgt, tgt, causal=True) as decoder,
-            record_weights((layer.cross_attention for layer in self.decoder), tgt, src) as cross,
+            record_weights((layer.self_attention for layer in self.encoder), src_lengths, src_lengths) as encoder,
+            record_weights(
+                (layer.self_attention for layer in self.decoder), tgt_lengths, tgt_lengths, causal=True
+            ) as decoder,
+            record_weights((layer.cross_attention for layer in self.decoder), tgt_lengths, src_lengths) as cross,
         ):
             self.decode(batch, self.encode(batch))
         for row in range(batch.num_sentences):
@@ -240,15 +246,17 @@ class Transformer(AttentionModel):
 
 def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     """Returns `model.decode(batch, model.encode(batch))`, [N_tgt, D], in the type of autocast."""
-    src, tgt = batch.src_offsets, batch.tgt_offsets
-    num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
+    src = batch.src_offsets
+    tgt = batch.tgt_offsets
+    num_src = len(batch.src_ids)
+    num_tgt = len(batch.tgt_in_ids)
 
-    def make_layout(queries: Tensor, keys: Tensor, num_queries: int, num_keys: int, causal: bool) -> Any:
+    def layout_of(queries: Tensor, keys: Tensor, num_queries: int, num_keys: int, causal: bool) -> Any:
         if model.kernel == "padded":
             return model.layout(queries, keys, batch, causal)
         return BlockLayout.of(queries, keys, num_queries, num_keys, causal)
 
-    layout = make_layout(src, src, num_src, num_src, causal=False)
+    layout = layout_of(src, src, num_src, num_src, causal=False)
     x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
     readers: list[EncoderLayer] = list(model.encoder)  # type: ignore[arg-type]
     for reader in readers:
@@ -259,12 +267,12 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     crosses = [layer.cross_attention for layer in layers]
     joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
     keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
-    layout = make_layout(tgt, tgt, num_tgt, num_tgt, causal=True)
-    cross_layout = make_layout(tgt, src, num_tgt, num_src, causal=False)
+    layout = layout_of(tgt, tgt, num_tgt, num_tgt, causal=True)
+    cross_layout = layout_of(tgt, src, num_tgt, num_src, causal=False)
     x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
-    for layer, both in zip(layers, keys_values, strict=True):
+    for layer, cross_keys_values in zip(layers, keys_values, strict=True):
         x = _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
-        x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, both, cross_layout)
+        x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, cross_keys_values, cross_layout)
         x = _feed_forward(layer, x)
     return _round(model.decoder_norm(x))
 
@@ -277,7 +285,8 @@ def _round(x: Tensor) -> Tensor:
 
 def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
-    weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = torch.cat([layer.bias for layer in layers])
     if not _is_for_onednn(x):
         return F.linear(x, weight, bias)
     return _Linear.apply(x, _round(weight), _round(bias), False)  # type: ignore[no-any-return, no-untyped-call]
@@ -299,7 +308,9 @@ def _attention(
     """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
 
     def attend(y: Tensor) -> Tensor:
-        parts = [attention.query, attention.key, attention.value][: 3 if keys_values is None else 1]
+        parts = [attention.query]
+        if keys_values is None:
+            parts += [attention.key, attention.value]
         queries = _project(y, parts).view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
         return _project(layout.attend_joint(queries, keys_values).flatten(-2), [attention.output])
 
@@ -310,7 +321,8 @@ def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
     if layer.activation is not F.relu:
         return _round(layer.feed_forward(x))
-    weight, bias = _round(layer.inner.weight), _round(layer.inner.bias)
+    weight = _round(layer.inner.weight)
+    bias = _round(layer.inner.bias)
 
     def feed_forward(y: Tensor) -> Tensor:
         return _project(_Linear.apply(_round(y), weight, bias, True), [layer.outer])  # type: ignore[no-untyped-call]

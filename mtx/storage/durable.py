@@ -327,7 +327,8 @@ def verify(directory: Path, needed: Collection[str] | Mapping[str, int] = (), on
     """
     manifest = directory / MANIFEST
     entries = read_manifest(directory)
-    for name in dict.fromkeys((*needed, *(() if only_needed else entries))):
+    names = [*needed] if only_needed else [*needed, *entries]
+    for name in dict.fromkeys(names):
         path = directory / name
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")

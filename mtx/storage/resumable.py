@@ -27,12 +27,12 @@ class ResumableRows:
     """The rows of one output, in `OUTPUT.part` with the permissions of the output.
 
     Attributes:
-        about: everything the rows depend on.
+        identity: everything the rows depend on.
         block_rows: the number of rows of each `append` except the last.
     """
 
     output: Path
-    about: dict[str, Any]
+    identity: dict[str, Any]
     block_rows: int
 
     @property
@@ -46,19 +46,19 @@ class ResumableRows:
         Raises:
             UsageError: if the rows depend on something else, or the file is not a file of mtx.
         """
-        foreign = UsageError(
+        refusal = UsageError(
             f"{self.path}: was started with another model, text or search, or is not a file of mtx",
             f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}",
         )
         if self.path.is_symlink() or self.path.exists() and not self.path.is_file():
-            raise foreign
+            raise refusal
         if not self.path.exists():
             return 0
         num_done = 0
         with self.path.open("rb+") as file:
             first_line = file.readline(len(self._beginning))
             if not self._beginning.startswith(first_line):
-                raise foreign
+                raise refusal
             complete_bytes = len(first_line)
             while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):
@@ -110,4 +110,4 @@ class ResumableRows:
 
     @property
     def _beginning(self) -> bytes:
-        return (json.dumps({**self.about, "format": durable.FORMAT}, sort_keys=True) + "\n").encode()
+        return (json.dumps({**self.identity, "format": durable.FORMAT}, sort_keys=True) + "\n").encode()

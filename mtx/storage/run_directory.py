@@ -357,14 +357,16 @@ class Status:
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
         time_left = format_duration(math.inf if self.left_s is None else self.left_s)
-        return [
+        lines = [
             f"state:     {self.state}",
             f"step:      {self.progress()}",
             f"best:      {self.best()}",
             f"time left: {'none' if self.state == 'finished' else time_left}",
-            *([f"reason:    {self.reason}"] if self.reason else []),
-            *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
+        if self.reason:
+            lines.append(f"reason:    {self.reason}")
+        lines += [f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()]
+        return lines
 
     def best(self) -> str:
         """The best validation so far, such as "31.20 at step 900 (validation BLEU)"."""

@@ -250,14 +250,15 @@ def likely_encoding(sample: bytes, language: str = "-") -> str | None:
     names = [*usual, *_NARROW.split()]
     is_european = 8 * sum(1 for byte in sample if byte > 127) < len(sample)  # single letters between ASCII
     candidates = [
-        (name not in usual, match.chaos, -match.coherence, names.index(name))
+        (name not in usual, match.chaos, -match.coherence, names.index(name), name)
         for match in from_bytes(sample, cp_isolation=names)
         for name in match.could_be_from_charset  # they give the same text
         if name in names and not (is_european and name in _EAST_ASIAN)
     ]
     if not candidates:
         return None
-    return names[min(candidates)[3]].replace("cp125", "windows-125").replace("_", "-").upper()
+    *_, likeliest = min(candidates)
+    return likeliest.replace("cp125", "windows-125").replace("_", "-").upper()
 
 
 def kind_of_file(path: Path) -> FileKind | None:
@@ -343,10 +344,10 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             try:
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
-                bad = InvalidLines()  # it and those of the following lines show the encoding
-                bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SEARCHED_LINES)])))
-                hint = iconv(name, bad.encoding() or "ENCODING")
-                raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", hint) from None
+                invalid_lines = InvalidLines()  # it and those of the following lines show the encoding
+                invalid_lines.replace(list(map(escaped, [line, *itertools.islice(lines, _SEARCHED_LINES)])))
+                hint = iconv(name, invalid_lines.encoding() or "ENCODING")
+                raise DataError(f"{name}:{number}: not UTF-8{invalid_lines.guess()}", hint) from None
 
 
 def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:

@@ -47,7 +47,7 @@ def test_either_direction_and_any_two_of_several_languages() -> None:
     text = {"de-DE": "Hund", "en-US": "dog", "fr": "chien"}
     for languages, pair in ((("en", "de"), ("dog", "Hund")), (("fr", "en-US"), ("chien", "dog"))):
         (block,) = blocks(languages, text)
-        assert (block.src, block.tgt) == ([pair[0]], [pair[1]]) and block.left_out == {}
+        assert (block.src, block.tgt) == ([pair[0]], [pair[1]]) and block.skipped == {}
 
 
 def test_the_region_that_was_asked_for_goes_before_the_others() -> None:
@@ -62,7 +62,7 @@ def test_units_without_one_side_are_counted() -> None:
         ("en", "de"), {"en": "dog"}, {"en": "cat", "de": "Katze"}, {"fr": "chien", "de": "Hund"}, {"en": "a", "de": ""}
     )
     assert (list(block.lines), block.src, block.tgt) == ([2], ["cat"], ["Katze"])
-    assert block.left_out == {NO_TRANSLATION: PairGroup(3, 1, "dog", "")}
+    assert block.skipped == {NO_TRANSLATION: PairGroup(3, 1, "dog", "")}
 
 
 def test_a_side_that_the_file_does_not_name_is_the_other_one() -> None:
@@ -136,7 +136,7 @@ def test_units_that_lack_an_element_say_which(
     with pytest.raises(DataError, match=f"a.tmx:1: {problem}$"):
         pairs_of_memory(tmp_path, units, columns)
     (block,) = pairs_of_memory(tmp_path, units + GOOD, columns)
-    assert block.src == ["cat"] and {reason: group.count for reason, group in block.left_out.items()} == {
+    assert block.src == ["cat"] and {reason: group.count for reason, group in block.skipped.items()} == {
         problem: units.count("<tu") - units.count("<tuv")
     }
 
@@ -152,7 +152,7 @@ def test_units_that_are_only_not_translated_stay_so(tmp_path: Path) -> None:
         "</trans-unit></body></file></xliff>"
     )
     (block,) = BilingualReader(read_xliff)(tmp_path / "a.xliff", ("en", "de"))
-    assert block.src == ["cat"] and [*block.left_out] == ["<trans-unit> without <source>"]
+    assert block.src == ["cat"] and [*block.skipped] == ["<trans-unit> without <source>"]
 
 
 def test_dates_grow_with_time() -> None:
