@@ -52,16 +52,17 @@ class DecoderModel(AttentionModel):
 
     def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """Runs the stack over sources and targets; returns the hidden states of the targets, [N_tgt, D]."""
-        src, tgt = batch.src_offsets.diff(), batch.tgt_offsets.diff()
-        positions = batch.tgt_positions + src.repeat_interleave(tgt).to(memory.device)
+        src_lengths = batch.src_offsets.diff()
+        tgt_lengths = batch.tgt_offsets.diff()
+        positions = batch.tgt_positions + src_lengths.repeat_interleave(tgt_lengths).to(memory.device)
         targets = self.embed(batch.tgt_in_ids, positions, source=False)
-        pairs = zip(torch.split(memory, src.tolist()), torch.split(targets, tgt.tolist()), strict=True)
+        pairs = zip(torch.split(memory, src_lengths.tolist()), torch.split(targets, tgt_lengths.tolist()), strict=True)
         x = torch.cat([side for pair in pairs for side in pair])
         offsets = batch.src_offsets + batch.tgt_offsets
         layout = self.layout(offsets, offsets, batch, causal=True)
         for layer in self.decoder:
             x = layer(x, layout)
-        sides = torch.split(x, torch.stack([src, tgt], 1).flatten().tolist())
+        sides = torch.split(x, torch.stack([src_lengths, tgt_lengths], 1).flatten().tolist())
         return self.decoder_norm(torch.cat(sides[1::2]))  # type: ignore[no-any-return]
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
@@ -84,8 +85,10 @@ class _Layer(InferenceLayer):
         """Applies the layer at one target position of every beam; x is [B * J, D]."""
         queries_keys_values = self.project(x, cache.beam_size)
         cache.write(number, queries_keys_values[1:])
-        (source_keys, source_values), (keys, values) = cache.source_kv[number], cache.target_kv[number]
-        keys, values = torch.cat([source_keys, keys], 2), torch.cat([source_values, values], 1)
+        source_keys, source_values = cache.source_kv[number]
+        target_keys, target_values = cache.target_kv[number]
+        keys = torch.cat([source_keys, target_keys], 2)
+        values = torch.cat([source_values, target_values], 1)
         mask = torch.cat([cache.mask.expand(-1, -1, cache.beam_size, -1), cache.target_mask], 3)
         out = attend(queries_keys_values[0], keys, values, mask)
         return self.feed_forward(self.attention.leave(x, out))

@@ -38,7 +38,8 @@ class Score(nn.Module):
 
     def __init__(self, kind: str, d_model: int):
         super().__init__()
-        is_scaled, is_additive = kind == "scaled_dot_product", kind == "additive"
+        is_scaled = kind == "scaled_dot_product"
+        is_additive = kind == "additive"
         self.scale = d_model**-0.5 if is_scaled else 1.0
         self.key = nn.Identity() if is_scaled else nn.Linear(d_model, d_model, bias=False)
         self.query = nn.Linear(d_model, d_model) if is_additive else nn.Identity()
@@ -62,12 +63,12 @@ def _run(recurrence: Any, x: Tensor, lengths: list[int], state: Tensor | None = 
             zeros.
     """
     x = x.float() if x.is_cuda else x
-    first: Any = None if state is None else state.to(x.dtype).contiguous()
-    if first is not None and isinstance(recurrence, nn.LSTM):
-        first = first, torch.zeros_like(first)
+    first_state: Any = None if state is None else state.to(x.dtype).contiguous()
+    if first_state is not None and isinstance(recurrence, nn.LSTM):
+        first_state = first_state, torch.zeros_like(first_state)
     with torch.autocast("cuda", enabled=False):
-        outputs, last = recurrence(pack_sequence([*torch.split(x, lengths)], enforce_sorted=False), first)
-    return torch.cat(unpack_sequence(outputs)), last
+        outputs, last_state = recurrence(pack_sequence([*torch.split(x, lengths)], enforce_sorted=False), first_state)
+    return torch.cat(unpack_sequence(outputs)), last_state
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,15 @@ class RecurrentModel(TranslationModel):
         d_model = config.d_model
         cell: Any = nn.LSTM if config.cell == "lstm" else nn.GRU
         num_layers = config.num_decoder_layers
-        rates = [config.dropout if n > 1 else 0.0 for n in (config.num_encoder_layers, num_layers - 1)]
-        self.encoder = cell(d_model, d_model // 2, config.num_encoder_layers, dropout=rates[0], bidirectional=True)
+        num_upper = num_layers - 1
+        # torch drops out only between layers, and warns where there is one.
+        encoder_dropout = config.dropout if config.num_encoder_layers > 1 else 0.0
+        upper_dropout = config.dropout if num_upper > 1 else 0.0
+        self.encoder = cell(
+            d_model, d_model // 2, config.num_encoder_layers, dropout=encoder_dropout, bidirectional=True
+        )
         self.first_layer = cell(d_model, d_model)
-        self.layers = cell(2 * d_model, d_model, num_layers - 1, dropout=rates[1]) if num_layers > 1 else None
+        self.layers = cell(2 * d_model, d_model, num_upper, dropout=upper_dropout) if num_upper else None
         self.first_states = nn.Linear(d_model, num_layers * d_model)
         self.score = Score(config.score, d_model)
         self.readout = nn.Linear(2 * d_model, d_model)
@@ -131,12 +137,13 @@ class RecurrentModel(TranslationModel):
 
     def read(self, ids: Tensor, lengths: list[int]) -> Memory:
         """Runs the encoder over sources of these lengths, which lie end to end."""
-        outputs, last = _run(self.encoder, self.embed(ids[: sum(lengths)], source=True), lengths)
+        outputs, last_state = _run(self.encoder, self.embed(ids[: sum(lengths)], source=True), lengths)
         outputs = dropout(outputs, self.config.dropout, self.training)
-        states = last[0] if isinstance(last, tuple) else last
-        both = torch.cat([states[-2], states[-1]], -1)  # of both directions of the last layer
-        first = torch.tanh(self.first_states(both)).view(len(both), -1, self.config.d_model)
-        return Memory(outputs, first.transpose(0, 1), lengths)
+        states = last_state[0] if isinstance(last_state, tuple) else last_state
+        both_directions = torch.cat([states[-2], states[-1]], -1)  # of the last layer
+        first_states = torch.tanh(self.first_states(both_directions))
+        first_states = first_states.view(len(both_directions), -1, self.config.d_model)
+        return Memory(outputs, first_states.transpose(0, 1), lengths)
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
         """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D].
@@ -164,16 +171,19 @@ class RecurrentModel(TranslationModel):
         states, _ = _run(self.first_layer, x, lengths, memory.states[:1])
         states = dropout(states, self.config.dropout, self.training)
         queries = torch.split(self.score.query(states), lengths)
-        keys, outputs = (torch.split(x, memory.lengths) for x in (self.score.key(memory.outputs), memory.outputs))
-        weights, answers = [states] * len(lengths), [states] * len(lengths)
+        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
+        outputs = torch.split(memory.outputs, memory.lengths)
+        weights = [states] * len(lengths)  # each is replaced below
+        answers = [states] * len(lengths)
         order = sorted(range(len(lengths)), key=lambda row: (memory.lengths[row], lengths[row]))
-        for first in range(0, len(order), _GROUP):
-            rows = order[first : first + _GROUP]
+        for start in range(0, len(order), _GROUP):
+            rows = order[start : start + _GROUP]
             q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
             mask = pad_sequence([k.new_zeros(memory.lengths[row]) for row in rows], True, -math.inf)
             padded = torch.softmax(self.score(q, k) + mask[:, None], -1)
             for row, sentence, answer in zip(rows, padded, padded.to(states.dtype) @ v, strict=True):
-                weights[row], answers[row] = sentence[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
+                weights[row] = sentence[: lengths[row], : memory.lengths[row]]
+                answers[row] = answer[: lengths[row]]
         return states, torch.cat(answers), weights
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
@@ -219,8 +229,8 @@ class RecurrentCache(SourceSlots):
 def advance_state(x: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Changes the state [C, N, D] of one layer of a recurrence to that after x [N, D or 2 D]; returns its output."""
     is_lstm = len(state) == 2
-    after = torch.lstm_cell(x, list(state), *weights) if is_lstm else [torch.gru_cell(x, state[0], *weights)]
-    return state.copy_(torch.stack([*after]))[0]
+    new_parts = torch.lstm_cell(x, list(state), *weights) if is_lstm else [torch.gru_cell(x, state[0], *weights)]
+    return state.copy_(torch.stack([*new_parts]))[0]
 
 
 class RecurrentSearchModel(SearchModel):
@@ -253,15 +263,16 @@ class RecurrentSearchModel(SearchModel):
 
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
-        model, (first, *upper) = self._model, self._weights
-        top = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
+        model = self._model
+        first_weights, *upper_weights = self._weights
+        top = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first_weights)
         outputs, keys = cache.sources
         scores = model.score(model.score.query(top).view(*ids.shape, -1), keys) + cache.mask
         answers = (torch.softmax(scores, -1) @ outputs).flatten(0, 1)
         y = torch.cat([top, answers], -1)
-        for number, weights in enumerate(upper, start=1):
+        for number, weights in enumerate(upper_weights, start=1):
             y = advance_state(y, cache.states[number], weights)
-        if upper:
+        if upper_weights:
             top = top + y
         hidden = torch.tanh(model.readout(torch.cat([top, answers], -1)))
         return self._output(hidden).view(*ids.shape, -1)

@@ -45,7 +45,9 @@ _MINUS_INF = -inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
-_LEAST_SLOTS, _LENGTHS = 16, 128  # on CUDA: few shapes, since recording one takes longer than a hundred steps
+# On CUDA there are few shapes, since recording one takes longer than a hundred steps.
+_FEWEST_SLOTS = 16
+_LENGTH_STEP = 128  # all maximum lengths are multiples of it
 _KEPT_SHARE = 0.5  # of a GPU's memory; with more in use, slots of earlier searches are given up
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
 
@@ -92,13 +94,13 @@ def search(
     models: Sequence[IncrementalModel],
     queue: RequestQueue,
     options: SearchOptions,
-    kept: "dict[Any, Slots] | None" = None,
+    kept_slots: "dict[Any, Slots] | None" = None,
     on_finished: Callable[[int], None] = _ignore,
 ) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
     Args:
-        kept: the slots of earlier searches of these models on CUDA, for this one and for later ones.
+        kept_slots: the slots of earlier searches of these models on CUDA, for this one and for later ones.
         on_finished: takes the number of sentences that have just been finished; several workers call it.
 
     Returns:
@@ -107,20 +109,22 @@ def search(
     Raises:
         MtxError: if all scores of the model are NaN or infinite.
     """
-    kept = {} if kept is None else kept
+    if kept_slots is None:
+        kept_slots = {}
     num_beams = 1 if options.sampling else options.num_beams
     num_slots = queue.num_slots
     max_length = queue.max_length
     if models[0].is_static:
-        num_slots = 1 << min(queue.most_slots, max(_LEAST_SLOTS, 2 * num_slots - 1)).bit_length() - 1
-        max_length = -(-max_length // _LENGTHS) * _LENGTHS
+        num_slots = min(queue.most_slots, max(_FEWEST_SLOTS, 2 * num_slots - 1))
+        num_slots = 1 << (num_slots.bit_length() - 1)  # the largest power of two that is not more
+        max_length = -(-max_length // _LENGTH_STEP) * _LENGTH_STEP
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
-    slots = kept.pop(key, None) or Slots(models, *key)
+    slots = kept_slots.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue, on_finished).run()
     if slots.stream and not queue.cancelled.is_set():
-        kept[key] = slots
-        while len(kept) > 1 and torch.cuda.memory_allocated() > _KEPT_SHARE * torch.cuda.mem_get_info()[1]:
-            del kept[next(iter(kept))]  # the oldest
+        kept_slots[key] = slots
+        while len(kept_slots) > 1 and torch.cuda.memory_allocated() > _KEPT_SHARE * torch.cuda.mem_get_info()[1]:
+            del kept_slots[next(iter(kept_slots))]  # the oldest
     return results
 
 
@@ -137,7 +141,7 @@ class Slots:
             [B, T].
         history: the choice of each beam at each length, token * J + parent, [B, J, T].
         finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
-        ends: the place of each finished hypothesis in `history`, length * J + parent, [B, J].
+        finished_places: the place of each of them in `history`, length * J + parent, [B, J].
         done: whether the sentence needs no further step, or the slot is empty, [B].
         uniform: a number for each step of a sample, [B, T].
     """
@@ -171,7 +175,7 @@ class Slots:
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
         self.finished = full(_MINUS_INF, num_beams)
-        self.ends = full(0, num_beams)
+        self.finished_places = full(0, num_beams)
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
@@ -216,10 +220,11 @@ class Slots:
 
     def _extend(self) -> None:
         """Adds one token to every hypothesis, without waiting for the device."""
-        of_models = zip(self.models, self.caches, strict=True)
-        logits, *others = [model.step(self.ids, self.lengths, cache) for model, cache in of_models]
-        if others:  # logits of the mean probability
-            logits = torch.log_softmax(torch.stack([logits, *others]), -1, dtype=torch.float).logsumexp(0)
+        logits, *further_logits = [
+            model.step(self.ids, self.lengths, cache) for model, cache in zip(self.models, self.caches, strict=True)
+        ]
+        if further_logits:  # logits of the mean probability
+            logits = torch.log_softmax(torch.stack([logits, *further_logits]), -1, dtype=torch.float).logsumexp(0)
         samples = None
         if self.sampling:
             samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)
@@ -248,9 +253,9 @@ class Slots:
         if self.num_forced:
             scores = scores.masked_fill((self.lengths < self.num_forced)[:, None], 0)
         scores, beams = (self.scores + scores).sort(-1, descending=True)
-        rest = (0, best[0].shape[1] - num_beams)
-        forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
-        return [torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True)]
+        padding = (0, best[0].shape[1] - num_beams)
+        forced = F.pad(scores, padding, value=_MINUS_INF), F.pad(beams, padding), required.expand_as(best[2])
+        return [torch.where(required < 0, *choices) for choices in zip(best, forced, strict=True)]
 
     def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """Continues with the best of `candidates` that do not end, and adds those that end to the finished hypotheses.
@@ -261,11 +266,12 @@ class Slots:
         beams = self.ids.shape[1]
         is_end = tokens == EOS_ID
         may_end = top[:, :beams]  # the others are not good enough
-        ends = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
-        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, _MINUS_INF)
+        is_finishing = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
+        new_scores = may_end / self.penalties[self.lengths + 1][:, None]
+        new_scores.masked_fill_(~is_finishing, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
-        finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
-        self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
+        finished, order = torch.cat([self.finished, new_scores], 1).topk(beams, dim=1)
+        self.finished_places.copy_(torch.cat([self.finished_places, places], 1).gather(1, order))
         self.finished.copy_(finished)
         if beams > 1:
             top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
@@ -306,8 +312,8 @@ class _Search:
             self.slots.step()
             self.num_steps += 1
             self._collect()
-            self._read(wait=False)
-        self._read(wait=True)
+            self._read_finished(wait=False)
+        self._read_finished(wait=True)
         return self.results
 
     def _fill(self) -> bool:
@@ -339,23 +345,23 @@ class _Search:
         if state.stream and len(self.polls) <= _HOST_LAG:
             return
         step, copy = self.polls.popleft()
-        done = copy.tensor().tolist()
-        slots = [slot for slot, (_, admitted_at) in self.running.items() if done[slot] and admitted_at < step]
+        is_done = copy.tensor().tolist()
+        slots = [slot for slot, (_, admitted_at) in self.running.items() if is_done[slot] and admitted_at < step]
         if not slots:
             return
         numbers = [self.running.pop(slot)[0].number for slot in slots]
         slot_ids = torch.tensor(slots).to(state.ids.device, non_blocking=True)
-        results = state.history, state.finished, state.ends
-        self.unread.append((numbers, [HostCopy(each.index_select(0, slot_ids)) for each in results]))
+        results = state.history, state.finished, state.finished_places
+        self.unread.append((numbers, [HostCopy(tensor.index_select(0, slot_ids)) for tensor in results]))
         for cache in state.caches:
             cache.release(slots)
 
-    def _read(self, wait: bool) -> None:
+    def _read_finished(self, wait: bool) -> None:
         """Turns finished sentences that have reached the host into hypotheses."""
         while self.unread and (wait or self.unread[0][1][-1].is_ready()):
             numbers, copies = self.unread.popleft()
-            for number, *of_sentence in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
-                self.results[number] = backtrace(*of_sentence)
+            for number, *sentence_rows in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
+                self.results[number] = backtrace(*sentence_rows)
                 if not self.results[number]:
                     raise MtxError(NO_SCORES)
             self.on_finished(len(numbers))
@@ -385,15 +391,15 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
     return top, in_beam.gather(1, group), tokens
 
 
-def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
+def backtrace(history: Tensor, finished: Tensor, finished_places: Tensor) -> list[Candidate]:
     """Returns the finished hypotheses of one sentence, best first, from its rows of `Slots` in host memory."""
     beams = history.shape[0]
     rows = history.tolist()
     candidates = []
-    for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
+    for score, place in zip(finished.tolist(), finished_places.tolist(), strict=True):
         if score == _MINUS_INF:
             break
-        length, beam = divmod(end, beams)
+        length, beam = divmod(place, beams)
         ids = [EOS_ID]
         for position in reversed(range(length)):
             token, beam = divmod(rows[beam][position], beams)
@@ -413,12 +419,12 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     exact = torch.float64 if logits.device.type in ("cpu", "cuda") else torch.float32  # MPS has no float64
     probs = torch.softmax(values.to(exact), -1)
     if sampling.top_p < 1:  # a token is in the nucleus if the sum before it is less than top_p
-        before = F.pad(probs.cumsum(-1)[:, :-1], (1, 0))
-        probs = probs.masked_fill(before >= sampling.top_p, 0)
+        preceding_mass = F.pad(probs.cumsum(-1)[:, :-1], (1, 0))
+        probs = probs.masked_fill(preceding_mass >= sampling.top_p, 0)
     if sampling.epsilon:  # the most probable token always stays
         probs = probs.masked_fill(probs < probs.amax(-1, keepdim=True).clamp(max=sampling.epsilon), 0)
     total = probs.cumsum(-1)
     mass = total[:, -1:].contiguous()
     rank = torch.searchsorted(total, uniform.to(exact) * mass, right=True)
-    last = torch.searchsorted(total, mass).clamp(max=tokens.shape[1] - 1)  # the last one that may be drawn
-    return tokens.gather(1, torch.minimum(rank, last))  # the product may be rounded to the mass
+    last_rank = torch.searchsorted(total, mass).clamp(max=tokens.shape[1] - 1)  # the last one that may be drawn
+    return tokens.gather(1, torch.minimum(rank, last_rank))  # the product may be rounded to the mass

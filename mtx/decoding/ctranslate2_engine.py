@@ -94,13 +94,15 @@ class CTranslate2Engine:
     def __init__(self, path: Path, placement: Placement):
         self.info = model_description.read(path, _FILES, name=EXPORT_CONFIG).info
         self.tokenizer = Tokenizer.load(path)
-        self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
+        self._pieces = self.tokenizer.pieces
+        vocabulary = self.tokenizer.vocabulary()
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
-        self._is_cpu = is_cpu = device == "cpu"
+        is_cpu = device == "cpu"
+        self._is_cpu = is_cpu
         self.num_tgt_positions = int(self.info["num_positions"])
         self.num_calls = (placement.threads or num_cores()) if is_cpu else 1
         self.batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if is_cpu else _CUDA_BATCH_TOKENS)
@@ -138,9 +140,9 @@ class CTranslate2Engine:
         work until the end. Then what CTranslate2 has not scored is scored.
         """
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
-        busy = sum(runtime.num_active_batches for runtime in self._runtimes)
-        runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
-        waiting = deque(self._batches(requests, max(1, self.num_calls - busy)))
+        num_busy = sum(runtime.num_active_batches for runtime in self._runtimes)
+        runtime = self.runtime if num_busy or len(requests) > 1 else self._runtime_for_one()
+        waiting = deque(self._batches(requests, max(1, self.num_calls - num_busy)))
         running = deque[tuple[list[Request], list[Any]]]()
         hypotheses = [LogProbs() for _ in requests]
         with progress("translating", len(requests), "sentences") as update:
@@ -152,16 +154,16 @@ class CTranslate2Engine:
                     continue
                 batch, results = running.popleft()
                 longest = max(request.limit for request in batch)
-                again = defaultdict[int, list[Request]](list)
+                cut_requests = defaultdict[int, list[Request]](list)  # by limit, to search them again
                 for request, future in zip(batch, results, strict=True):
                     result = future.result()
-                    pieces, scores = result.hypotheses, result.scores  # each read is a copy
+                    pieces = result.hypotheses  # a copy
                     if options.num_beams > 1 and request.limit < longest and max(map(len, pieces)) >= request.limit:
-                        again[request.limit].append(request)
+                        cut_requests[request.limit].append(request)
                     else:
-                        hypotheses[request.number] = self._hypotheses(request, pieces, scores)
+                        hypotheses[request.number] = self._hypotheses(request, pieces, result.scores)
                         update(1)
-                waiting.extend(again.values())
+                waiting.extend(cut_requests.values())
         missing = [
             (request, ids)
             for request in requests
@@ -169,24 +171,25 @@ class CTranslate2Engine:
             if math.isnan(log_prob)
         ]
         scored = runtime.score_batch(
-            [self._text(request.source[:-1]) for request, _ in missing],
-            [self._text(ids[:-1]) for _, ids in missing],
+            [self._pieces(request.source[:-1]) for request, _ in missing],
+            [self._pieces(ids[:-1]) for _, ids in missing],
             **self._batched,
         )
         num_forced = self.tokenizer.num_forced
         for (request, ids), result in zip(missing, scored, strict=True):
-            log_prob = hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
+            log_prob = sum(result.log_probs[num_forced:])
             if not math.isfinite(log_prob):
                 raise MtxError(NO_SCORES)
+            hypotheses[request.number][ids] = log_prob
         return [
             sorted(
                 (
                     Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha))
-                    for ids, log_prob in of_source.items()
+                    for ids, log_prob in log_probs.items()
                 ),
                 key=lambda candidate: -candidate.score,
             )
-            for of_source in hypotheses
+            for log_probs in hypotheses
         ]
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
@@ -194,8 +197,8 @@ class CTranslate2Engine:
         if not sources:
             return []
         results = self.runtime.translate_batch(
-            [self._text(source[:-1]) for source in sources],
-            [self._text(target[:-1]) or None for target in targets],
+            [self._pieces(source[:-1]) for source in sources],
+            [self._pieces(target[:-1]) or None for target in targets],
             beam_size=1,
             max_decoding_length=max(map(len, targets)),
             return_attention=True,
@@ -227,8 +230,8 @@ class CTranslate2Engine:
     def _start(self, runtime: Any, batch: list[Request], options: SearchOptions) -> Any:
         """Starts the search of a batch; returns a future result for each of its requests."""
         return runtime.translate_batch(
-            [self._text(request.source[:-1]) for request in batch],
-            [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
+            [self._pieces(request.source[:-1]) for request in batch],
+            [self._pieces(request.prefix) or None for request in batch] if batch[0].prefix else None,
             beam_size=options.num_beams,
             num_hypotheses=options.num_beams,
             max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # then comes `</s>`

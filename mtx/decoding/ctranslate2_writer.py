@@ -83,7 +83,10 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
             variables[variable].append(parameter)
     for variable, parts in variables.items():
         layer, _, name = variable.rpartition("/")
-        rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
+        rows = []
+        for part in parts:
+            num_rows = part.shape[0] - 1 if part.has_pad_row else part.shape[0]
+            rows.append(arrays[part.name][:num_rows])
         setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
     spec.decoder.start_from_zero_embedding = model.start_id == model.pad_id
     spec.register_source_vocabulary(vocabulary)

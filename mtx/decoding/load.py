@@ -48,12 +48,18 @@ def open_engine(model: str | Path, search: SearchOptions, placement: Placement) 
     """
     models = require_models(model)
     is_export = (models[0] / EXPORT_CONFIG).is_file()
-    only_torch = "ensembles of models" if len(models) > 1 else "random sampling" if search.sampling else None
+    if len(models) > 1:
+        only_torch = "ensembles of models"
+    elif search.sampling:
+        only_torch = "random sampling"
+    else:
+        only_torch = None
     engine = choose_engine(placement, is_export, only_torch)
     if engine != "torch":
-        on_device = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever it finds
+        # without a choice of the user it runs on a CPU, whatever device it finds
+        ctranslate2_placement = placement if engine == "ctranslate2" else replace(placement, device="cpu")
         try:
-            return _open_ctranslate2(models[0], on_device, is_export)
+            return _open_ctranslate2(models[0], ctranslate2_placement, is_export)
         except MtxError as error:
             if engine == "ctranslate2":
                 raise
@@ -65,7 +71,7 @@ def open_torch(model: str | Path, placement: Placement) -> "TorchEngine":
     """Opens MODEL with torch; raises what `open_engine` does."""
     from mtx.decoding.torch_engine import TorchEngine
 
-    return TorchEngine.open(require_models(model), placement)
+    return TorchEngine.load(require_models(model), placement)
 
 
 def choose_engine(placement: Placement, is_export: bool, only_torch: str | None) -> EngineName:
@@ -78,10 +84,10 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
     Raises:
         UsageError: CTranslate2 is requested with a feature of torch only.
     """
-    asked = placement.engine
-    if asked == "torch" or (asked == "auto" and placement.precision in ("bf16", "tf32")):
+    engine = placement.engine
+    if engine == "torch" or (engine == "auto" and placement.precision in ("bf16", "tf32")):
         return "torch"
-    if asked == "ctranslate2" or placement.precision in ("fp16", "int8") or is_export:
+    if engine == "ctranslate2" or placement.precision in ("fp16", "int8") or is_export:
         if only_torch:
             raise UsageError(f"only the engine torch supports {only_torch}", "use --engine torch")
         return "ctranslate2"

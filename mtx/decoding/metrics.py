@@ -28,7 +28,9 @@ METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
 # https://cloud.google.com/translate/automl/docs/evaluate#bleu; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of
 # 45. Text of a grammar can be learned perfectly.
 LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
-GIST, POOR, USELESS = 2, 3, 4  # places there
+GIST = 2  # the place of each band there
+POOR = 3
+USELESS = 4
 LONGEST_TER_S = 1800.0
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 _FEW_WORDS = 0.85  # for each word of the source: en-de has 0.93, and en-crh, which is agglutinative, 0.82
@@ -41,10 +43,13 @@ Text = tuple[Lines, Lines, str, str]  # sources, references, and their languages
 
 def score_line(name: str, scores: Scores) -> str:
     """The score line of `train` and `evaluate`."""
-    bleu = scores["bleu"]
+    bleu_score = scores["bleu"]
     ter = f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
-    interval = " [{:.1f}, {:.1f}]".format(*bleu["interval"]) if "interval" in bleu else ""
-    return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
+    interval = " [{:.1f}, {:.1f}]".format(*bleu_score["interval"]) if "interval" in bleu_score else ""
+    return (
+        f"{name} BLEU {bleu_score['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  "
+        f"{bleu_score['signature']}"
+    )
 
 
 def parts_of(names: Iterable[str], pairs: Pairs) -> dict[str, list[str]]:
@@ -172,7 +177,8 @@ def why_chrf(texts: Collection[Text]) -> str:
     for sources, references, src, tgt in texts:
         if too_short_for_bleu(references, tgt):
             return TOO_SHORT
-        num_src_words, num_tgt_words = (len(" ".join(lines).split()) for lines in (sources, references))
+        num_src_words = sum(len(line.split()) for line in sources)
+        num_tgt_words = sum(len(line.split()) for line in references)
         is_known = num_src_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
         ratios.append(num_tgt_words / num_src_words if is_known else math.inf)
     ratio = statistics.fmean(ratios)
@@ -188,14 +194,15 @@ def band(scores: Scores, texts: Collection[Text], bleu_limits: str = "bleu") -> 
     Args:
         bleu_limits: the key of the limits for BLEU.
     """
-    by_bleu, by_chrf = (
-        next(place for place, limit in enumerate(LIMITS[key]) if scores[metric]["score"] >= limit)
-        for metric, key in (("bleu", bleu_limits), ("chrf", "chrf"))
-    )
+    places = {}
+    for metric, key in (("bleu", bleu_limits), ("chrf", "chrf")):
+        places[metric] = next(n for n, limit in enumerate(LIMITS[key]) if scores[metric]["score"] >= limit)
     reason = why_chrf(texts)
     if not reason:
-        return by_bleu, reason
-    return by_chrf if reason == TOO_SHORT else max(by_chrf, by_bleu - 1), reason
+        return places["bleu"], reason
+    if reason == TOO_SHORT:
+        return places["chrf"], reason
+    return max(places["chrf"], places["bleu"] - 1), reason
 
 
 def normalize_lines(lines: Lines, normalization: str) -> list[str]:

@@ -69,11 +69,12 @@ def save_tensors(path: Path, tensors: Tensors) -> None:
 def serialize(tensors: Tensors) -> Iterator[Any]:
     """Yields the bytes of a safetensors file, a tensor at a time: the library would copy all of them at once."""
     empty = {name: tensor.new_empty(0) for name, tensor in tensors.items()}
-    header, end = json.loads(safetensors.torch.save(empty)[8:]), 0  # in the order of the library
+    header = json.loads(safetensors.torch.save(empty)[8:])  # in the order of the library
+    offset = 0
     for name, entry in header.items():
-        begin = end
-        end += tensors[name].nbytes
-        entry |= {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
+        next_offset = offset + tensors[name].nbytes
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [offset, next_offset]}
+        offset = next_offset
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -106,9 +107,10 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
             raise DamagedFileError(f"{path}: {'missing' if name in expected else 'unknown'} tensor {name}")
-        got, right = (f"{side[name].dtype} {list(side[name].shape)}" for side in (tensors, expected))
-        if got != right:
-            raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
+        stored_form = f"{tensors[name].dtype} {list(tensors[name].shape)}"
+        expected_form = f"{expected[name].dtype} {list(expected[name].shape)}"
+        if stored_form != expected_form:
+            raise DamagedFileError(f"{path}: {name} is {stored_form}, expected {expected_form}")
         if not tensors[name].isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     return tensors
@@ -163,8 +165,8 @@ def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Pat
     described = model_description.read_run(paths)
     tokenizer = Tokenizer.load(paths.data)
     steps = checkpoint_steps(paths)
-    best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
-    step = best if best in steps else steps[-1]
+    best_step = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
+    step = best_step if best_step in steps else steps[-1]
     limits = {WEIGHTS: model_description.max_weight_bytes(described.config, tokenizer.num_ids)}
     durable.verify(paths.checkpoint(step), limits, only_needed=True)
     logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)

@@ -188,17 +188,20 @@ class Candidate(NamedTuple):
 Results = dict[int, list[Candidate]]  # by the number of the request, best first
 
 
-def check_number(name: str, value: Any, least: float, most: float = inf, kind: type = Integral) -> None:
-    """Checks that an argument is a number from `least` to `most`, a whole one unless `kind` is Real.
+def check_number(name: str, value: Any, minimum: float, maximum: float = inf, kind: type = Integral) -> None:
+    """Checks that an argument is a number from `minimum` to `maximum`, a whole one unless `kind` is Real.
 
     Raises:
         TypeError, ValueError: it is not; the message is one line with the value and what is expected.
     """
     is_number = isinstance(value, kind) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most:
-        bounds = "" if least == -inf else f" from {least}" + ("" if most == inf else f" to {most}")
+    if not is_number or not minimum <= value <= maximum:
+        bounds = "" if minimum == -inf else f" from {minimum}"
+        if minimum != -inf and maximum != inf:
+            bounds += f" to {maximum}"
         shown = " ".join(repr(value).split())[:100]
-        message = f"{name}={shown}: expected a {'whole ' if kind is Integral else ''}number{bounds}"
+        kind_of_number = "whole number" if kind is Integral else "number"
+        message = f"{name}={shown}: expected a {kind_of_number}{bounds}"
         raise ValueError(message) if is_number else TypeError(message)
 
 

@@ -79,9 +79,9 @@ class FeatureRegion(BaseModel):
     deviations: list[Annotated[float, Field(gt=0)]] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
     max_distance: float = Field(ge=0)
 
-    def is_outside(self, features: Floats) -> bool:
-        """Whether features [F] lie outside."""
-        return bool(np.linalg.norm((features - self.means) / self.deviations) > self.max_distance)
+    def is_outside(self, values: Floats) -> bool:
+        """Whether values of the features [F] lie outside."""
+        return bool(np.linalg.norm((values - self.means) / self.deviations) > self.max_distance)
 
 
 class QualityMap(BaseModel):

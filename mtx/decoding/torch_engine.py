@@ -56,10 +56,12 @@ from mtx.storage.streams import progress
 Pieces = tuple[str, ...]
 logger = logging.getLogger(__name__)
 
-_MAX_SLOTS = 64, 1024  # sentences that are decoded at once, and on CUDA
+_MAX_SLOTS = 64  # sentences that are decoded at once
+_CUDA_MAX_SLOTS = 1024
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
-_BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory runs out
+_BATCH_TOKENS = 4096  # by default, until memory runs out
+_CUDA_BATCH_TOKENS = 32_768
 SCORED_TOKENS = 8192  # in a batch, or those of a single longer pair
 # In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
 _MAX_LOGITS = 1 << 21
@@ -119,7 +121,7 @@ class TorchEngine:
 
     name: ClassVar[EngineName] = "torch"
     num_calls = 1
-    info: Mapping[str, Any]  # of what `open` has loaded
+    info: Mapping[str, Any]  # of what `load` has loaded
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
@@ -135,10 +137,10 @@ class TorchEngine:
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._kept = dict[Any, Slots]()  # with CUDA's graphs, for later searches
+        self._kept_slots = dict[Any, Slots]()  # with CUDA's graphs, for later searches
 
     @classmethod
-    def open(cls, paths: Sequence[Path], placement: Placement) -> Self:
+    def load(cls, paths: Sequence[Path], placement: Placement) -> Self:
         """Loads a model or the models of an ensemble, with the tokenizer and the info of the first.
 
         Raises:
@@ -147,17 +149,17 @@ class TorchEngine:
         """
         device = find_device(placement.device)
         loaded = [model_directory.load(find_model(path)) for path in paths]
-        first = loaded[0]
-        for path, other in zip(paths, loaded, strict=True):
-            if not other.tokenizer.is_same(first.tokenizer):
+        tokenizer = loaded[0].tokenizer
+        for path, member in zip(paths, loaded, strict=True):
+            if not member.tokenizer.is_same(tokenizer):
                 raise UsageError(
                     f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer",
                     f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model",
                 )
-            other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
+            member.model.kernel = attention_kernel(member.model.config, device, placement.precision or "fp32")
         expand_segments(device)
-        engine = cls([one.model.to(device) for one in loaded], first.tokenizer, placement)
-        engine.info = {**first.info, "max_tokens": min(one.info["max_tokens"] for one in loaded)}
+        engine = cls([member.model.to(device) for member in loaded], tokenizer, placement)
+        engine.info = {**loaded[0].info, "max_tokens": min(member.info["max_tokens"] for member in loaded)}
         return engine
 
     @property
@@ -172,10 +174,10 @@ class TorchEngine:
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         with self.use_models(), progress("translating", len(requests), "sentences") as update:
             candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options, update)
-        by_source = [list[Candidate]() for _ in sources]
+        candidates_by_source = [list[Candidate]() for _ in sources]
         for request in requests:
-            by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
-        return by_source
+            candidates_by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
+        return candidates_by_source
 
     def log_probs(self, src: Sentences, tgt: Sentences, alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
@@ -194,8 +196,8 @@ class TorchEngine:
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
                 by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
-                for maps in zip(*by_model, strict=True):
-                    means = [one.cross[-1].mean(0) + _TINY for one in maps]  # also of a decoder alone
+                for maps_of_pair in zip(*by_model, strict=True):
+                    means = [maps.cross[-1].mean(0) + _TINY for maps in maps_of_pair]  # also of a decoder alone
                     attentions.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
         return attentions
 
@@ -217,22 +219,22 @@ class TorchEngine:
         self, requests: list[Request], options: SearchOptions, update: Callable[[int], None]
     ) -> Results:
         """Searches; when memory runs out it tries again without kept slots, then with half the batch."""
-        kept = len(self._kept)
+        num_kept = len(self._kept_slots)
         while True:
             try:
                 return self._search(requests, options, update)
             except (RuntimeError, MemoryError) as error:
-                is_least = not kept and all(group.num_slots == 1 for group in self._groups(requests))
+                is_least = not num_kept and all(group.num_slots == 1 for group in self._groups(requests))
                 if is_least or not is_out_of_memory(error):
                     raise
                 shortage = first_line(error)
-            self._kept.clear()
+            self._kept_slots.clear()
             # Here the error is gone, and with it the tensors of its frames.
             free_unused_memory(self.device)
-            if not kept:
+            if not num_kept:
                 self.batch_tokens //= 2
                 logger.info(f"out of memory ({shortage}): reducing batches to {self.batch_tokens:,} source tokens")
-            kept = 0
+            num_kept = 0
 
     def _search(self, requests: list[Request], options: SearchOptions, update: Callable[[int], None]) -> Results:
         models = self.search_models
@@ -241,7 +243,7 @@ class TorchEngine:
 
         def search_groups() -> None:
             for group in groups:
-                results.update(search(models, group, options, self._kept, update))
+                results.update(search(models, group, options, self._kept_slots, update))
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             search_groups()
@@ -264,17 +266,19 @@ class TorchEngine:
         A new group begins when sentences are half as long, more slots are possible, and the group fills its own slots.
         """
         group: list[Request] = []
-        slots = 0
+        num_slots = 0
+        max_slots = _CUDA_MAX_SLOTS if self.device.type == "cuda" else _MAX_SLOTS
         for request in requests:
-            more = max(1, min(_MAX_SLOTS[self.device.type == "cuda"], self.batch_tokens // max(_num_read(request), 8)))
-            is_full = len(group) >= slots * self.num_workers
-            if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
-                yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
+            possible_slots = max(1, min(max_slots, self.batch_tokens // max(_num_read(request), 8)))
+            is_full = len(group) >= num_slots * self.num_workers
+            if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and possible_slots > num_slots:
+                yield RequestQueue(group, num_slots, self.num_workers, self.tokenizer.num_forced)
                 group = []
-            slots = slots if group else more
+            if not group:
+                num_slots = possible_slots
             group.append(request)
         if group:
-            yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
+            yield RequestQueue(group, num_slots, self.num_workers, self.tokenizer.num_forced)
 
 
 def _num_read(request: Request) -> int:

@@ -432,11 +432,11 @@ def test_kept_slots_are_given_up_before_the_batch_is_halved(
 
     monkeypatch.setattr(module, "search", short_of_memory)
     size, slots = engine.batch_tokens, object()
-    engine._kept["earlier"] = slots  # type: ignore[assignment]
+    engine._kept_slots["earlier"] = slots  # type: ignore[assignment]
     found = searched.hypotheses(lines)
-    assert (engine.batch_tokens, num_failures, engine._kept) == (size, 1, {})
+    assert (engine.batch_tokens, num_failures, engine._kept_slots) == (size, 1, {})
     assert [each[0].text for each in found] == [each[0].text for each in translator.hypotheses(lines)]
-    engine._kept["earlier"], num_failures = slots, -2  # type: ignore[assignment]  # the second failure has no slots left
+    engine._kept_slots["earlier"], num_failures = slots, -2  # type: ignore[assignment]  # the second failure has no slots left
     searched.hypotheses(lines)
     assert engine.batch_tokens == size // 2
 
