@@ -34,14 +34,12 @@ def main() -> int:
             again = protocol.tokenized(published)[0][0]
             num_tokens = sum(len(line.split()) for line in ours)
             differing = [(a, b) for a, b in zip(ours, published, strict=True) if a.split() != b.split()]
-            if differing or again != published:
-                failed = True
-            if (name, language) == ("test_2016_flickr", "de") and num_tokens != _NUM_TOKENS:
-                failed = True
+            failed |= bool(differing) or again != published
+            failed |= (name, language) == ("test_2016_flickr", "de") and num_tokens != _NUM_TOKENS
             print(f"{name}.{language}: {len(ours):,} lines, {num_tokens:,} tokens, {len(differing)} lines differ")
             for pair in differing[:5]:
                 print("  ours      {!r}\n  published {!r}".format(*pair))
-    return 1 if failed else 0
+    return int(failed)
 
 
 if __name__ == "__main__":
