@@ -124,10 +124,12 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
             f"{path}: was not written by mtx, and would be overwritten",
             "-o FILE names another file, or this one to overwrite it",
         )
-    needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()
+    protected_files = set[Path]()
+    if is_run(directory):
+        protected_files = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources}
     if durable.has_manifest(directory):
-        needed |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}
-    if path in needed:
+        protected_files |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}
+    if path in protected_files:
         raise UsageError(f"-o {path}: mtx needs this file of the run or model", "choose another file")
     return path
 

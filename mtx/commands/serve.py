@@ -34,8 +34,10 @@ def serve(
         keys = list(filter(None, map(str.strip, read_lines(api_key_file))))
         if not keys:
             raise UsageError(f"{api_key_file}: expected an API key", f"openssl rand -hex 32 > {api_key_file}")
-        if short := [number for number, key in enumerate(keys, start=1) if len(key) < 16]:
-            raise UsageError(f"{api_key_file}: key {short[0]} has fewer than 16 characters", "openssl rand -hex 32")
+        if short_keys := [number for number, key in enumerate(keys, start=1) if len(key) < 16]:
+            raise UsageError(
+                f"{api_key_file}: key {short_keys[0]} has fewer than 16 characters", "openssl rand -hex 32"
+            )
     packages = ("starlette", "uvicorn", "python-multipart")
     if missing := [package for package in packages if not find_spec(package.replace("-", "_"))]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))

@@ -181,9 +181,9 @@ def train(
         from mtx.model.device import num_devices
         from mtx.training.ranks import launch
 
-        if (size := num_devices(str(device), config.device)) > 1:
+        if (num_ranks := num_devices(str(device), config.device)) > 1:
             level = {logging.DEBUG: ["-v"], logging.WARNING: ["-q"]}.get(logger.level, [])
-            raise typer.Exit(launch(size, [*level, "train", *(settings or [])]))
+            raise typer.Exit(launch(num_ranks, [*level, "train", *(settings or [])]))
     if dry_run:
         from mtx.report.dry_run import lines, rehearse
 

@@ -104,12 +104,12 @@ def load_options(options: dict[str, Any]) -> LoadOptions:
     """The options of loading for those on the command line; those of drawing become one."""
     if "from_" in options:
         options["src"] = options.pop("from_")
-    drawing = {name: options.pop(name) for name in SAMPLES if name in options}
+    sampling = {name: options.pop(name) for name in SAMPLES if name in options}
     if num_samples := options.pop("mbr", None):
-        options["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
-    elif drawing.keys() - {"seed"}:
-        options["sampling"] = Sampling(options.get("n_best", 1), **drawing)
-    elif drawing:
+        options["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **sampling}, mbr=True)
+    elif sampling.keys() - {"seed"}:
+        options["sampling"] = Sampling(options.get("n_best", 1), **sampling)
+    elif sampling:
         raise UsageError("--seed is only for sampling", "--temperature 1 samples")
     if {"sampling", "beam_size"} <= options.keys():
         raise UsageError(

@@ -241,24 +241,26 @@ def edit_xliff(
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
-    files = set[Node]()  # those whose language is set
-    copies, are_all = _find_copies(units)
+    files_with_language = set[Node]()
+    copies, are_nearly_all = _find_copies(units)
     for unit in units:
         num_left = untranslated.total()
-        edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), untranslated, estimates))
+        edits = list(
+            _edit_unit(document, unit, overwrite or (are_nearly_all and unit in copies), untranslated, estimates)
+        )
         if not edits:
             is_left_as_copy = unit in copies and untranslated.total() == num_left
             untranslated["copied source"] += 1 if is_left_as_copy else 0
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
-        if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
-            files.add(file)
+        if file and file not in files_with_language and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
+            files_with_language.add(file)
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
             yield replace_text(file.start, file.inner_start, tag)
         yield from in_unit(edits, [edit.segment for edit in edits if edit.segment])
-    if are_all and copies:
+    if are_nearly_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
 
@@ -488,10 +490,10 @@ def edit_tmx(
 
 def _needs_translation(source: Marked, text: str, translation: str, untranslated: Counter[str]) -> bool:
     """Whether a text gets a translation; counts what stays in the source language."""
-    needs = not translation and _has_text(source)
-    untranslated["ICU message"] += 1 if needs and is_choice(source) else 0
+    has_new_text = not translation and _has_text(source)
+    untranslated["ICU message"] += 1 if has_new_text and is_choice(source) else 0
     untranslated["copied source"] += 1 if _is_copy(text, translation) else 0
-    return needs and not is_choice(source)
+    return has_new_text and not is_choice(source)
 
 
 def _find_variant(variants: list[Node], language: str) -> Node | None:
@@ -511,7 +513,7 @@ def edit_po(
 
     A message in Markdown is a page of its own.
     """
-    default = None
+    default_dialect = None
     lines = document.split("\n")
     line_end = "\r\n" if "\r\n" in document else "\n"
     spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
@@ -523,14 +525,14 @@ def edit_po(
         if message.is_header:
             require_languages(path, message.languages, languages)
             header = message.texts.get("msgstr", "")
-            default = _DIALECT.search(message.comments + header)
+            default_dialect = _DIALECT.search(message.comments + header)
             if "=CHARSET" in header:
                 command = shell_command("msginit", "-l", languages[1], "-i", path)
                 logger.warning(
                     "%s: is a template, without plural forms; first make a catalogue of it: %s", path, command
                 )
             continue
-        match = _DIALECT.search(message.comments) or default
+        match = _DIALECT.search(message.comments) or default_dialect
         dialect = match.lastgroup if match else None
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue

@@ -35,9 +35,9 @@ def in_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]
     return (replace(edit, unit_segments=segments) for edit in edits)
 
 
-def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
+def moved(edits: Iterable[Edit], offset: int) -> Iterator[Edit]:
     """The edits of a part of a document, which begins at this character."""
-    return (replace(edit, start=by + edit.start, end=by + edit.end) for edit in edits)
+    return (replace(edit, start=offset + edit.start, end=offset + edit.end) for edit in edits)
 
 
 def insert_text(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:

@@ -71,15 +71,15 @@ def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
     is_cue = False
     paragraphs = [(is_cue, list[tuple[int, int]]())]
     for line, kind_before, kind, kind_after in zip(lines, kinds, kinds[1:], kinds[2:], strict=False):
-        is_first = kind_before == "blank"
+        is_after_blank = kind_before == "blank"
         is_before_time = kind_after.startswith("time")
         if kind.startswith("time"):
             is_cue = True
-        elif kind == "block" or (kind == "number" and is_first and kind_after == "text"):
+        elif kind == "block" or (kind == "number" and is_after_blank and kind_after == "text"):
             is_cue = False
-        elif kind == "text" and is_first and is_before_time:
+        elif kind == "text" and is_after_blank and is_before_time:
             pass  # the name of a cue
-        elif kind == "text" or (kind == "number" and not (is_first or is_before_time or kind_after == "blank")):
+        elif kind == "text" or (kind == "number" and not (is_after_blank or is_before_time or kind_after == "blank")):
             paragraphs[-1][1].append(line.span(kind))
             continue
         paragraphs.append((is_cue, []))
@@ -96,14 +96,14 @@ def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
 def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
     """The edits that translate the lines between two that are no text."""
     groups = list[list[tuple[int, int]]]()
-    sound = None
+    sound_match = None
     for start, end in lines:
         if dash := _DASH.match(text, start, end):
             start = dash.end()
-        if dash or sound or not groups:
+        if dash or sound_match or not groups:
             groups.append([])
-        sound = _SOUND.fullmatch(text, start, end)
-        groups[-1].append(sound.span(1) if sound else (start, end))
+        sound_match = _SOUND.fullmatch(text, start, end)
+        groups[-1].append(sound_match.span(1) if sound_match else (start, end))
     for group in groups:
         words = " ".join(text[start:end].strip() for start, end in group)
         segment = mark_up(with_tags([words], _TAG, element_tag))

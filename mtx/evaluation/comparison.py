@@ -223,9 +223,9 @@ def compare(
     tokenizer = tokenizer_of(tgt, references)
     names = [system.name for system in systems]
     groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
-    measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
-    decided_by = measured[0].name if measured else ""
-    if any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt):
+    tested_metrics = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
+    decided_by = tested_metrics[0].name if tested_metrics else ""
+    if any(metric.name == "chrF2" for metric in tested_metrics) and too_short_for_bleu(references, tgt):
         decided_by = "chrF2"
     unit = "characters"
     size = 20
@@ -240,7 +240,7 @@ def compare(
         scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
         longest = (number + 1) * size if number < _LAST_BIN else None
         lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
-    return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
+    return Comparison(names, len(references), [*groups], tested_metrics, decided_by, unit, lengths)
 
 
 def mean_tables(comparisons: Mapping[str, Comparison], pairs: Pairs) -> dict[str, list[list[str]]]:

@@ -109,13 +109,15 @@ def significance_tests(
 
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `difference_p_value`.
     """
-    measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
+    scores_by_system = [
+        score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems
+    ]
     comparisons = list[MetricComparison]()
     baseline = groups[0]
     for key in METRICS:
-        if not all(key in scores for scores in measured):
+        if not all(key in scores for scores in scores_by_system):
             continue
-        system_scores, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
+        system_scores, [signature, *_], resampled = zip(*(scores[key] for scores in scores_by_system), strict=True)
         signature.update("seed", str(_SEED))
         signature.update("bs", _NUM_SAMPLES)
         points = [system.score for system in system_scores]
@@ -146,13 +148,19 @@ def _resample(
     from sacrebleu.significance import estimate_ci
 
     sentences = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
-    number = len(sentences)
+    num_sentences = len(sentences)
     rng = np.random.default_rng(_SEED)
-    counts = (np.bincount(rng.choice(number, number), minlength=number) for _ in range(_NUM_SAMPLES))
+    counts = (
+        np.bincount(rng.choice(num_sentences, num_sentences), minlength=num_sentences) for _ in range(_NUM_SAMPLES)
+    )
     sums = (sentences.sum(axis=0), *(count @ sentences for count in counts))
     corpus_score, *sample_scores = [metric._compute_score_from_stats(row.tolist()).score for row in sums]
-    mean, half = map(float, estimate_ci(np.array(sample_scores)))
-    return SystemScore(float(corpus_score), (mean - half, mean + half)), metric.get_signature(), np.array(sample_scores)
+    mean, half_width = map(float, estimate_ci(np.array(sample_scores)))
+    return (
+        SystemScore(float(corpus_score), (mean - half_width, mean + half_width)),
+        metric.get_signature(),
+        np.array(sample_scores),
+    )
 
 
 def difference_p_value(
@@ -189,8 +197,9 @@ def difference_p_value(
     # between settings, the sentences contribute to the difference of the settings, independently of seeds.
     covariance = np.cov(resampled)
     np.fill_diagonal(covariance, np.nan)
-    within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
-    total = seed_variance + max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
+    covariances_within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
+    excess = float(np.mean(covariances_within) - np.mean(covariance[np.ix_(first, second)]))
+    total = seed_variance + max(0.0, 2 * excess)
     if not total:
         return 0.0
     freedom = total**2 / sum(variance**2 / number for variance, number in parts) if seed_variance else _MOST_FREEDOM

@@ -223,9 +223,9 @@ def score_with_glossary(
     for terms in (None, glossary):
         translator.use_glossary(terms)
         results.append(translate_and_score(translator, test_set, None, protocol, glossary))
-    plain, guided = results
-    guided["terms"]["used_without"] = plain.pop("terms")["used"]
-    return plain, guided
+    without_glossary, with_glossary = results
+    with_glossary["terms"]["used_without"] = without_glossary.pop("terms")["used"]
+    return without_glossary, with_glossary
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:
@@ -283,7 +283,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
         tests: the entries of the test sets in report.json.
     """
     first_set, *_ = parts_of(tests, data.language_pairs).values()  # of several directions, all of their parts
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or first_set
+    adapted_tests = [name for name, entry in tests.items() if entry["held_out"]] or first_set
     gains = []
     for name in tests:
         try:
@@ -299,7 +299,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             score_before, score_after = metric.groups
             assert score_after.p_value is not None
             changes.append(Change(metric.name, score_before.mean, score_after.mean, score_after.p_value))
-        gains.append(Gain(name, name in adapted, changes))
+        gains.append(Gain(name, name in adapted_tests, changes))
     return gains
 
 

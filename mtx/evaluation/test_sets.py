@@ -145,15 +145,15 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
             f"{systems[0]}: not a run directory; without --ref at least one system must be a run",
             "compare files with --ref FILE, models with --src FILE --ref FILE",
         )
-    common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
-    if not common:
+    common_tests = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
+    if not common_tests:
         raise UsageError(
             "these runs have no common test set",
             "use --src FILE --ref FILE, or mtx evaluate RUN, which translates its test sets",
         )
-    names = [name] if name else common
-    if names[0] not in common:
-        raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
+    names = [name] if name else common_tests
+    if names[0] not in common_tests:
+        raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common_tests)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
     test_sets = []

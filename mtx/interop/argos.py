@@ -87,10 +87,10 @@ def translate_as_argos(package: Path, lines: Sequence[str]) -> list[str]:
     """Translate lines, each as one sentence, as Argos Translate does with this package."""
     import sentencepiece
 
-    with zipfile.ZipFile(package) as opened:
-        root = opened.namelist()[0].partition("/")[0]
-        files = {name: opened.read(f"{root}/model/{name}") for name in _MODEL_FILES}
-        processor = sentencepiece.SentencePieceProcessor(model_proto=opened.read(f"{root}/sentencepiece.model"))
+    with zipfile.ZipFile(package) as package_file:
+        root = package_file.namelist()[0].partition("/")[0]
+        files = {name: package_file.read(f"{root}/model/{name}") for name in _MODEL_FILES}
+        processor = sentencepiece.SentencePieceProcessor(model_proto=package_file.read(f"{root}/sentencepiece.model"))
     translator = library().Translator(str(package), "cpu", files=files)
     results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
     return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]

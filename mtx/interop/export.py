@@ -223,12 +223,12 @@ def _translate_with_transformers(ours: Translator, export_path: Path, sources: L
     ours.options = replace(ours.options, max_length=max_length)
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(export_path)
-    start = ours.tokenizer.pieces(ours.frame.before_src)
-    forced = ours.tokenizer.pieces(ours.frame.before_tgt)
+    start_tokens = ours.tokenizer.pieces(ours.frame.before_src)
+    forced_tokens = ours.tokenizer.pieces(ours.frame.before_tgt)
     if hasattr(tokenizer, "src_lang"):
-        (tokenizer.src_lang,) = start
+        (tokenizer.src_lang,) = start_tokens
     else:
-        sources = ["".join([*start, line]) for line in sources]
+        sources = ["".join([*start_tokens, line]) for line in sources]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(export_path).eval()
     with torch.inference_mode():
         ids = model.generate(
@@ -237,6 +237,6 @@ def _translate_with_transformers(ours: Translator, export_path: Path, sources: L
             do_sample=False,
             max_length=max_length + 1,  # transformers counts the start token
             forced_eos_token_id=tokenizer.eos_token_id,
-            forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced[0]) if forced else None,
+            forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced_tokens[0]) if forced_tokens else None,
         )
     return tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -157,8 +157,8 @@ def import_fairseq(
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
         related_languages = [find_language(related, language_ids)] if sign else language_ids
         language_rows.append([language_ids[language] for language in related_languages])
-    for named in (names, tokens):
-        if duplicates := [name for name in named if named.count(name) > 1]:
+    for unique_names in (names, tokens):
+        if duplicates := [name for name in unique_names if unique_names.count(name) > 1]:
             raise UsageError(f"--languages: {duplicates[0]} is named twice")
     if len(names) < 2:
         raise UsageError("a model translates between at least two languages", "--languages en,sw")

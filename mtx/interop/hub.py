@@ -128,11 +128,13 @@ def _describe(repo: str, revision: str) -> Any:
     info = api.model_info(repo, revision=revision, files_metadata=True)
     if any(file.rfilename == WEIGHTS for file in info.siblings):
         return info
-    for pull in api.get_repo_discussions(repo):
-        if (pull.author, pull.title, pull.status) == _CONVERSION:
-            head, *earlier = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
+    for pull_request in api.get_repo_discussions(repo):
+        if (pull_request.author, pull_request.title, pull_request.status) == _CONVERSION:
+            head, *earlier = [
+                commit.commit_id for commit in api.list_repo_commits(repo, revision=pull_request.git_reference)
+            ]
             if earlier[:1] == [info.sha]:
-                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
+                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull_request.git_reference)
                 return _describe(repo, head)
     return info
 

@@ -256,7 +256,9 @@ def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
         weights["projection"] = pad(weights["projection"], (0, 0, 0, 1))
-    tensors = {p.huggingface[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
+    tensors = {
+        parameter.huggingface[0]: weights[parameter.name] for parameter in parameters(model.config, model.pad_id)
+    }
     return {**tensors, OUTPUT_BIAS: pad(bias, (0, 1), value=PAD_BIAS)[None]}
 
 
@@ -430,7 +432,7 @@ def read_weights(
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     is_fairseq = config.positions == "fairseq"
-    flat = torch.tensor([row for rows in order for row in rows])
+    flat_rows = torch.tensor([row for rows in order for row in rows])
     offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
     require_file(path)
     require_size(path, 1 << 34)
@@ -450,17 +452,17 @@ def read_weights(
             if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
                 raise UsageError(f"{path}: {name} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_rows))
-    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, flat[offsets[:-1]]]
+    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, flat_rows[offsets[:-1]]]
     weights = {"output_bias": bias} if bias.any() else {}
     for parameter in parameters(config.model_copy(update={"output_bias": False}), len(order) - 1):
         is_by_token = parameter.has_pad_row or parameter.name == "projection"  # theirs has a row for pad too
         rows = num_rows if is_by_token else parameter.shape[0]
         weight = _take(path, tensors, parameter.huggingface, (rows, *parameter.shape[1:]))
         if is_by_token:
-            weight = embedding_bag(flat, weight, offsets, mode="mean")[: parameter.shape[0]]
+            weight = embedding_bag(flat_rows, weight, offsets, mode="mean")[: parameter.shape[0]]
         if parameter.has_pad_row and weight[-1].any():
             if config.start == "pad":
-                raise UsageError(f"{path}: row {flat[-1]} of {parameter.huggingface[0]} (<pad>) is not zero")
+                raise UsageError(f"{path}: row {flat_rows[-1]} of {parameter.huggingface[0]} (<pad>) is not zero")
             weight[-1] = 0  # the logit of pad may have trained it; no decoder starts from it
         weights[parameter.name] = weight
     if tensors:

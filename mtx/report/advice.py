@@ -277,12 +277,15 @@ def ramp_steps(config: Config) -> int:
 def remedy(config: Config) -> str:
     """The settings that prevent a collapse of this run."""
     warmup = config.training.warmup_steps
-    paper = highest_rate(config.model.d_model, warmup)
-    rate = config.training.learning_rate or paper
-    if rate > 1.01 * paper:
-        return f"in another run_dir, set training.learning_rate={paper:.2g} (the paper's for this warmup), not {rate:g}"
-    longer = max(2 * warmup, min(ramp_steps(config), 4000))  # the warmup of the paper (5.3)
-    return f"in another run_dir, set training.learning_rate={rate / 2:.2g} or training.warmup_steps={longer}"
+    paper_rate = highest_rate(config.model.d_model, warmup)
+    rate = config.training.learning_rate or paper_rate
+    if rate > 1.01 * paper_rate:
+        return (
+            f"in another run_dir, set training.learning_rate={paper_rate:.2g} (the paper's for this warmup), "
+            f"not {rate:g}"
+        )
+    longer_warmup = max(2 * warmup, min(ramp_steps(config), 4000))  # the warmup of the paper (5.3)
+    return f"in another run_dir, set training.learning_rate={rate / 2:.2g} or training.warmup_steps={longer_warmup}"
 
 
 _WINDOW = 50  # steps whose nll is averaged to one value

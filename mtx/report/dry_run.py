@@ -105,11 +105,11 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     training = trainer.config.training
     schedule = trainer.schedule
     data = trainer.data
-    begun = time.monotonic()
-    size = max(1, data.valid.num_pairs // 64)  # of the lines of a validation, only every so many is translated
-    hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, size)["hypotheses"]
-    ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
-    validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
+    validation_started = time.monotonic()
+    stride = max(1, data.valid.num_pairs // 64)  # one of this many lines of a validation is translated
+    hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, stride)["hypotheses"]
+    ratio = sum(map(len, data.valid.tgt_texts()[::stride])) / max(1, sum(map(len, hypotheses)))
+    validation = Validation(0.0, 0.0, None, stride * (time.monotonic() - validation_started), [], [], ratio)
     state = replace(trainer.state, validation_s=validation.later_seconds(0.0))
     trainer.state = state
     trainer.model.train()
@@ -122,9 +122,9 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
             tokens += loaded.num_tgt_tokens
             if end_times[-1] - end_times[:_WARM_UP][-1] > _TIMED_S:
                 break
-    timed = end_times[_WARM_UP - 1 :]
-    begun_s = timed[0] - started
-    step_s = (timed[-1] - timed[0]) / (len(timed) - 1)
+    timed_ends = end_times[_WARM_UP - 1 :]
+    begun_s = timed_ends[0] - started
+    step_s = (timed_ends[-1] - timed_ends[0]) / (len(timed_ends) - 1)
     end_step, ends_by = schedule.end(state)
     if reason := schedule.reason_to_stop(state, state.elapsed_s):
         end_step = state.step

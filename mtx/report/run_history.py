@@ -70,7 +70,7 @@ class TrainingHistory:
 def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     history = TrainingHistory([], {})
-    timed = history.events
+    kept_events = history.events
     points = history.points
     started_at = math.nan
     hours_before = 0.0
@@ -82,8 +82,8 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
         if math.isnan(started_at):  # the event of the start may be damaged
             started_at = event["time"]
         if kind == "start":
-            while timed and timed[-1]["step"] > step:
-                timed.pop()
+            while kept_events and kept_events[-1]["step"] > step:
+                kept_events.pop()
             for series in points.values():
                 while series and series[-3] > step:
                     del series[-3:]
@@ -93,9 +93,9 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
         for key in _CURVE_KEYS:
             if _is_number(event.get(key)):
                 points.setdefault((kind, key), array("d")).extend((step, hours, event[key]))
-        if timed and timed[-1]["event"] == kind == "train":
-            timed.pop()
-        timed.append({**event, "hours": hours})
+        if kept_events and kept_events[-1]["event"] == kind == "train":
+            kept_events.pop()
+        kept_events.append({**event, "hours": hours})
     return history
 
 
@@ -135,9 +135,9 @@ def improvement(history: TrainingHistory) -> Improvement | None:
         word = "Perhaps"
     elif is_last_best:
         word = "Hardly"
-    rose = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
+    change = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
     place = f"in the last third of the steps; the best is {abs(scores[best_step]):.2f}, at step {best_step:,}"
-    return Improvement(is_worthwhile and is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
+    return Improvement(is_worthwhile and is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {change} {place}.")
 
 
 @dataclass(frozen=True)

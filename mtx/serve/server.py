@@ -306,7 +306,7 @@ class Server:
         text, policy = render_page(languages, settings)
         spec = json.loads(_read_file("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
         spec["info"]["version"] = package_version() or "unknown"
-        fixed = {
+        fixed_responses = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
             "/languages": JSONResponse(languages),
             "/frontend/settings": JSONResponse(settings),
@@ -316,11 +316,11 @@ class Server:
         routes = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/detect", self.detect, methods=["POST"]),
-            *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
+            *(Route(path, response, methods=["GET"]) for path, response in fixed_responses.items()),
         ]
-        anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
+        cors = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
         guard = Middleware(Guard, limits=self.limits)
-        app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
+        app = Starlette(routes=routes, middleware=[cors, guard], exception_handlers={HTTPException: answer})
         app.router.redirect_slashes = False  # its redirects contain the untrusted host of the request
         return app
 
@@ -402,10 +402,10 @@ class Server:
         values = {name: value for name, value in values.items() if value is not None and (name == "q" or value != "")}
         if self.keys:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            sent = values.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
-            if not sent:
+            sent_key = values.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
+            if not sent_key:
                 raise HTTPException(403, "this server requires an API key: the parameter api_key")
-            key = str(sent).encode("utf-8", "replace")
+            key = str(sent_key).encode("utf-8", "replace")
             if not any(secrets.compare_digest(key, valid_key.encode()) for valid_key in self.keys):
                 raise HTTPException(403, "Invalid API key")
         fields = kind(**values)

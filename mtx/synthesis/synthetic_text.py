@@ -139,13 +139,13 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
     Returns:
         The names of the files of the test sets.
     """
-    untagged = [number for number, corpus in enumerate(data.report["corpora"]) if corpus["tag"] is None]
+    untagged_corpora = [number for number, corpus in enumerate(data.report["corpora"]) if corpus["tag"] is None]
     tests = {f"tests/{name}.tsv": store for name, store in data.tests.items()}
     (directory / "tests").mkdir(exist_ok=True)
     for name, store in {**tests, VALID: data.valid, TRAIN: data.train}.items():
         if (directory / name).exists():
             continue
-        rows = np.flatnonzero(np.isin(store.corpus, untagged)) if name == TRAIN else np.arange(store.num_pairs)
+        rows = np.flatnonzero(np.isin(store.corpus, untagged_corpora)) if name == TRAIN else np.arange(store.num_pairs)
         with durable.new_file(directory / name) as file:
             for start in range(0, len(rows), _PAIRS_AT_ONCE):
                 pairs = zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True)

@@ -161,7 +161,8 @@ class Client(asyncio.Protocol):
 
     def _check(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"HTTP/1.1 200 "):
-            self._load.num_same += json.loads(body)["translatedText"] == self._text.translation
+            if json.loads(body)["translatedText"] == self._text.translation:
+                self._load.num_same += 1
         else:
             self._load.errors[head[9:12].decode()] += 1
 
@@ -220,7 +221,8 @@ def report_hostile(answers: dict[str, Counter[str]], beside: Beside, quiet: Sequ
     for name, kind in KINDS.items():
         counts = answers[name]
         number = sum(counts[each] for each in kind.expected)
-        is_good &= number == counts.total()
+        if number != counts.total():
+            is_good = False
         text = ", ".join(f"{each}: {count:,}" for each, count in counts.most_common())
         print(f"{name:34} {counts.total():6,} {number:11,}  {text}")
     print(f"{'all':34} {sum(map(Counter.total, answers.values())):6,}")

@@ -329,7 +329,7 @@ def _row(
         "latency_25_tokens_ms": min(run.figures["latency_25_tokens_ms"] for run in own if "latency_ms" in run.figures),
         "load_s": min(figures["load_s"] for figures in same_setting),
         "memory_mb": best.figures["memory_mb"],
-        "identical": expected and sum(a == b for a, b in zip(lines, expected, strict=True)) / len(lines),
+        "identical": expected and sum(1 for a, b in zip(lines, expected, strict=True) if a == b) / len(lines),
         "bleu": metrics.bleu(lines, text.references, language) if text.references and not is_random else None,
         "settings": str(best.setting),
         "latency_settings": f"{fastest_call.setting.threads} threads",

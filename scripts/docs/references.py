@@ -136,8 +136,8 @@ def _parameters(parameters: list[Any], context: Any) -> str:
     tables: dict[str, list[str]] = {}
     for one in parameters:
         if "--help" not in one.opts:
-            name, help = _parameter(one, context)
-            row = f"| {_code(name)} | {_cell(help)} |\n"
+            name, description = _parameter(one, context)
+            row = f"| {_code(name)} | {_cell(description)} |\n"
             tables.setdefault(groups.get(one.name, ""), []).append(row)
     head = "| argument or option | meaning |\n|---|---|\n"
     return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
@@ -147,11 +147,11 @@ def _parameter(one: Any, context: Any) -> tuple[str, str]:
     if one.param_type_name == "argument":
         return one.metavar or one.name, one.help or ""
     is_hidden, one.hidden = one.hidden, False
-    name, help = one.get_help_record(context)
+    name, description = one.get_help_record(context)
     one.hidden = is_hidden
     for pattern, text in _NOTES.items():
-        help = re.sub(pattern, text, help)
-    return name, " ".join(help.split()) + (" Not in `--help`." if is_hidden else "")
+        description = re.sub(pattern, text, description)
+    return name, " ".join(description.split()) + (" Not in `--help`." if is_hidden else "")
 
 
 def recipe_reference() -> str:

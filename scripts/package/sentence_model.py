@@ -58,7 +58,8 @@ def model() -> bytes:
     for row, rule in enumerate(rules):
         for place, kind, is_there in rule:
             weight[row, kind, BEFORE + place] = 1.0 if is_there else -1.0
-            bias[row] -= is_there
+            if is_there:
+                bias[row] -= 1
     ends, never = len(SENTENCE_ENDS), len(ABBREVIATIONS)
     decision = np.array([1.0] * ends + [-_NEVER] * never + [_ALWAYS], np.float32)
     scores = np.zeros((5, len(rules), 1), np.float32)

@@ -57,7 +57,7 @@ def main() -> None:
     rng, references = random.Random(1), test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
     results = [best.marked for best in translator.translate_marked(segments)]
-    whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
+    whole = sum(1 for pair in zip(results, segments, strict=True) if _nesting(pair[0]) == _nesting(pair[1]))
     texts = [bare(result)[0] for result in results]
     bleu = [sacrebleu.corpus_bleu(some, [references]).score for some in (texts, plain)]
     print(f"{whole:,} of {len(segments):,} sentences have all tags once and nested")

@@ -37,13 +37,13 @@ class Row:
     kind: str
     name: str
     launches: int = 0
-    bytes: int = 0
+    num_bytes: int = 0
     flops: float = 0.0
     seconds: float = 0.0
 
     def add(self, other: "Row") -> None:
         self.launches += other.launches
-        self.bytes += other.bytes
+        self.num_bytes += other.num_bytes
         self.flops += other.flops
         self.seconds += other.seconds
 
@@ -81,8 +81,10 @@ def row_of(kernel: Kernel, attention: Attention) -> Row:
         name += " " + " ".join("x".join(map(str, shape)) for shape in kernel.shapes if len(shape) > 1)
     elif kernel.kind == "attention":
         flops, efficiency = attention.flops(kernel), ATTENTION_EFFICIENCY
-    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, busy + kernel.launches * LAUNCH_S)
+    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.num_bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
+    return Row(
+        kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, busy + kernel.launches * LAUNCH_S
+    )
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
@@ -138,7 +140,7 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    figures = f"{row.launches:8,} {row.bytes / 1e6:10,.1f} {row.flops / 1e9:10,.1f} {row.seconds * 1e3:8.3f}"
+    figures = f"{row.launches:8,} {row.num_bytes / 1e6:10,.1f} {row.flops / 1e9:10,.1f} {row.seconds * 1e3:8.3f}"
     return f"{row.part:9} {row.kind:10} {figures}  {row.name[:90]}".rstrip()
 
 
