@@ -134,24 +134,26 @@ def _parameters(parameters: list[Any], context: Any) -> str:
     """A table for each group of arguments and options of `--help`, and in it also those that `--help` does not show."""
     groups = GROUP_OF if len(parameters) > 9 else {}
     tables: dict[str, list[str]] = {}
-    for one in parameters:
-        if "--help" not in one.opts:
-            name, help = _parameter(one, context)
-            row = f"| {_code(name)} | {_cell(help)} |\n"
-            tables.setdefault(groups.get(one.name, ""), []).append(row)
+    for parameter in parameters:
+        if "--help" not in parameter.opts:
+            name, meaning = _parameter(parameter, context)
+            row = f"| {_code(name)} | {_cell(meaning)} |\n"
+            tables.setdefault(groups.get(parameter.name, ""), []).append(row)
     head = "| argument or option | meaning |\n|---|---|\n"
     return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
 
 
-def _parameter(one: Any, context: Any) -> tuple[str, str]:
-    if one.param_type_name == "argument":
-        return one.metavar or one.name, one.help or ""
-    is_hidden, one.hidden = one.hidden, False
-    name, help = one.get_help_record(context)
-    one.hidden = is_hidden
+def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
+    """The name of an argument or option with its values, and its meaning."""
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name, parameter.help or ""
+    is_hidden = parameter.hidden
+    parameter.hidden = False  # a hidden one has no record
+    name, meaning = parameter.get_help_record(context)
+    parameter.hidden = is_hidden
     for pattern, text in _NOTES.items():
-        help = re.sub(pattern, text, help)
-    return name, " ".join(help.split()) + (" Not in `--help`." if is_hidden else "")
+        meaning = re.sub(pattern, text, meaning)
+    return name, " ".join(meaning.split()) + (" Not in `--help`." if is_hidden else "")
 
 
 def recipe_reference() -> str:
