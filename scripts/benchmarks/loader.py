@@ -25,7 +25,8 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.storage.run_files import TRAIN_STORE
 
-MAX_TOKENS, NUM_IDS = 256, 32_000
+MAX_TOKENS = 256
+NUM_IDS = 32_000
 DRAWN = (("captions", 29_000, 13.5), ("WMT-like", 500_000, 27.0), ("WMT-like", 5_000_000, 27.0))
 SETTINGS = ((25_000, 1), (25_000, 4), (4096, 1))  # target tokens a step, micro-batches
 

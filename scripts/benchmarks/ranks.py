@@ -64,7 +64,8 @@ def seconds_a_step(prepared: Path, run: Path, arguments: argparse.Namespace, siz
         time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     process.wait(LIMIT_S)
-    (first, started), (last, ended) = next(row for row in found if row[0] >= FIRST), found[-1]
+    first, started = next(row for row in found if row[0] >= FIRST)
+    last, ended = found[-1]
     return (ended - started) / (last - first)
 
 

@@ -28,14 +28,17 @@ from mtx.training.hooks import Console, EventLog
 from mtx.training.trainer import Update
 from scripts.benchmarks.machine import machine, versions
 
-_STEPS, _CALLS, _LONG = 600, 20_000, 100_000
+_STEPS = 600
+_CALLS = 20_000
+_LONG = 100_000
 _LIMIT_S = 600  # of drawing the report
 
 
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
     paths = RunLayout(run)
-    config, chosen = settings.load(paths.config), read_runtime(paths.chosen)
+    config = settings.load(paths.config)
+    chosen = read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = load_prepared(paths.data)
     trainer = build(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
@@ -54,7 +57,8 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     with trainer.cleanup:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
-            started, batch = time.perf_counter(), next(loaded)
+            started = time.perf_counter()
+            batch = next(loaded)
             figures = trainer.update(batch, step, 1e-3)
             figures.tolist()  # waits for the device
             if step % 2:

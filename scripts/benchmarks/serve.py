@@ -63,7 +63,8 @@ class Server:
     """The running `mtx serve`: its port, process and log."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path):
-        self.process, self._log = process, log
+        self.process = process
+        self._log = log
         ends = time.monotonic() + START_LIMIT_S
         while not (line := self._line("serving ")):
             if process.poll() is not None or time.monotonic() > ends:
@@ -105,9 +106,11 @@ def served(model: Path, log: Path) -> Iterator[Server]:
 
 def make_texts(path: Path, num_sentences: int) -> list[tuple[str, int]]:
     """Returns texts of one to three sentences, in a random order that is always the same, and the sentences of each."""
-    sentences, rng = list(filter(None, map(str.strip, read_lines(path)))), random.Random(1)
+    sentences = list(filter(None, map(str.strip, read_lines(path))))
+    rng = random.Random(1)
     rng.shuffle(sentences)
-    rest, texts = iter(sentences[:num_sentences]), list[tuple[str, int]]()
+    rest = iter(sentences[:num_sentences])
+    texts = list[tuple[str, int]]()
     while some := list(itertools.islice(rest, rng.choice((1, 1, 2, 3)))):
         texts.append((" ".join(some), len(some)))
     return texts
@@ -115,7 +118,8 @@ def make_texts(path: Path, num_sentences: int) -> list[tuple[str, int]]:
 
 def translate_file(model: Path, lines: Sequence[str], directory: Path) -> tuple[float, list[str]]:
     """Returns the seconds that `mtx translate FILE -o OUT` takes, and the translations."""
-    source, target = directory / "source", directory / "target"
+    source = directory / "source"
+    target = directory / "target"
     source.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     started = time.perf_counter()
     command = [*MTX, "translate", model, source, "-o", target]
@@ -127,7 +131,9 @@ class Client(asyncio.Protocol):
     """A client that asks for the translation of one text after the other, over one connection."""
 
     def __init__(self, texts: Iterator[Text], load: Load):
-        self._texts, self._load, self._answer = texts, load, b""
+        self._texts = texts
+        self._load = load
+        self._answer = b""
         self.is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -168,14 +174,18 @@ class Client(asyncio.Protocol):
 
 async def run_load(server: Server, texts: Sequence[Text], num_clients: int, seconds: float) -> tuple[Load, list[float]]:
     """Lets the clients ask for some time, after a warm-up; returns what they saw, and the memory each second."""
-    load, rest, memory = Load(), itertools.cycle(texts), list[float]()
+    load = Load()
+    rest = itertools.cycle(texts)
+    memory = list[float]()
     loop = asyncio.get_running_loop()
     made = [
         await loop.create_connection(lambda: Client(rest, load), "127.0.0.1", server.port) for _ in range(num_clients)
     ]
     await asyncio.sleep(WARM_UP_S)
     load.times.clear()
-    load.num_sentences, load.num_same, end = 0, 0, time.perf_counter() + seconds
+    load.num_sentences = 0
+    load.num_same = 0
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         memory.append(server.memory())
         await asyncio.sleep(min(1.0, max(0.0, end - time.perf_counter())))
@@ -198,7 +208,8 @@ def fifths(memory: Sequence[float]) -> str:
 
 def report_load(load: Load, memory: Sequence[float], seconds: float, rates: Sequence[float]) -> None:
     """Prints the figures of the load."""
-    rate, file_rate = load.num_sentences / seconds, sum(rates) / len(rates)
+    rate = load.num_sentences / seconds
+    file_rate = sum(rates) / len(rates)
     rows = {
         "mtx translate, before and after": " and ".join(f"{each:,.1f}" for each in rates) + " sentences/s",
         "the server": f"{rate:,.1f} sentences/s, {len(load.times) / seconds:,.1f} requests/s",
@@ -233,7 +244,8 @@ async def attacked(
     server: Server, number: int, languages: dict[str, str]
 ) -> tuple[dict[str, Counter[str]], list[float]]:
     """Sends the hostile requests; returns the answers, and the server's memory each second."""
-    attacking, memory = asyncio.ensure_future(attack(server.port, number, languages)), list[float]()
+    attacking = asyncio.ensure_future(attack(server.port, number, languages))
+    memory = list[float]()
     while not attacking.done():
         memory.append(server.memory())
         await asyncio.wait([attacking], timeout=1)
@@ -271,7 +283,8 @@ def measure_load(
 ) -> bool:  # fmt: skip
     """Measures the load, and `mtx translate` before and after; returns whether there was no error."""
     texts = make_texts(arguments.text, arguments.sentences)
-    lines, num_sentences = [text for text, _ in texts], sum(number for _, number in texts)
+    lines = [text for text, _ in texts]
+    num_sentences = sum(number for _, number in texts)
     about = f"{len(texts):,} of {num_sentences:,} sentences, {sum(map(len, lines)):,} characters"
     print(f"{'texts, one a request':34} {about}; {arguments.clients} clients", flush=True)
 
@@ -295,7 +308,9 @@ def measure_hostile(number: int, languages: dict[str, str], server: Server) -> b
     """Sends the hostile requests; returns whether each got the answer that it should get."""
     with Beside(server.port, languages) as alone:
         time.sleep(5)
-    memory, num_files, started = server.memory(), server.num_files(), time.perf_counter()
+    memory = server.memory()
+    num_files = server.num_files()
+    started = time.perf_counter()
     with Beside(server.port, languages) as beside:
         answers, during = asyncio.run(attacked(server, number, languages))
     seconds = time.perf_counter() - started

@@ -18,7 +18,8 @@ AT_ONCE = 300  # hostile connections; the server takes 500
 LARGE = 100_000_000
 BLOCK = b"x" * (1 << 20)
 PATIENCE_S = 100.0  # longer than the server takes for anything
-NOTHING, CUT = "nothing", "cut off"
+NOTHING = "nothing"
+CUT = "cut off"
 
 
 def request(method: str, path: str, body: bytes = b"", *headers: str, kind: str = "application/json") -> bytes:
@@ -34,7 +35,8 @@ class Connection:
     """A connection of a hostile client, which sends and reads as it likes."""
 
     def __init__(self, stream: socket.socket):
-        self._stream, self._loop = stream, asyncio.get_running_loop()
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
 
     async def send(self, data: bytes) -> bool:
         """Sends bytes; returns whether the server still takes any."""
@@ -65,13 +67,12 @@ def statuses(data: bytes) -> str:
         return "400"
     while data:
         head, end, data = data.partition(b"\r\n\r\n")
-        status, length = (
-            head[9:12].decode("latin-1"),
-            head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0],
-        )
+        status = head[9:12].decode("latin-1")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
         if status == "100":
             continue
-        body, data = data[: int(length or b"0")], data[int(length or b"0") :]
+        body = data[: int(length or b"0")]
+        data = data[int(length or b"0") :]
         found.append(status if end and is_clear(status, body) else f"{status} without a reason")
     return " and ".join(found) or NOTHING
 
@@ -244,8 +245,10 @@ class Beside:
     """A well-behaved client, a thread that asks for a short translation again and again, each on a new connection."""
 
     def __init__(self, port: int, languages: dict[str, str]):
-        self.times, self.errors = list[float](), list[str]()
-        self._port, self._body = port, json.dumps({"q": "A man is reading a book.", **languages})
+        self.times = list[float]()
+        self.errors = list[str]()
+        self._port = port
+        self._body = json.dumps({"q": "A man is reading a book.", **languages})
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -261,7 +264,8 @@ class Beside:
 
     def _run(self) -> None:
         while not self._is_over.wait(0.1):
-            started, connection = time.perf_counter(), http.client.HTTPConnection("127.0.0.1", self._port, timeout=100)
+            started = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=100)
             try:
                 connection.request("POST", "/translate", self._body, {"Content-Type": "application/json"})
                 response = connection.getresponse()

@@ -54,7 +54,8 @@ def main() -> None:
         print(json.dumps(work(Job(**json.loads(arguments.worker)), STARTED)))
         return
     with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
-        threads, precision = arguments.threads, arguments.precision
+        threads = arguments.threads
+        precision = arguments.precision
         machine = _run(Job("machine", arguments.device, "tiny", 0, 0, threads, 0, scratch, precision))
         if "reason" in machine:
             sys.exit(f"error: {machine['reason']}")
@@ -107,10 +108,14 @@ def _arguments() -> argparse.Namespace:
 
 def _first_job(arguments: argparse.Namespace, machine: dict[str, Any], scratch: str) -> Job:
     """Prepares the text and returns the job that all systems share."""
-    device, limit_s = machine["device"], arguments.limit
+    device = machine["device"]
+    limit_s = arguments.limit
     preset = arguments.preset or ("cpu-reference" if device == "cpu" else "base")
-    tokens, num_ids = arguments.batch_tokens or PRESETS[preset].batch_tokens, PRESETS[preset].num_ids
-    seconds, threads, precision = arguments.seconds, arguments.threads, machine["precision"]
+    tokens = arguments.batch_tokens or PRESETS[preset].batch_tokens
+    num_ids = PRESETS[preset].num_ids
+    seconds = arguments.seconds
+    threads = arguments.threads
+    precision = machine["precision"]
     job = Job("mtx", device, preset, tokens, seconds, threads, num_ids, scratch, precision, limit_s)
     if arguments.loss_steps:
         job = replace(job, loss_steps=arguments.loss_steps, learning_rate=arguments.learning_rate)

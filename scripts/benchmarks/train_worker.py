@@ -87,7 +87,8 @@ def work(job: Job, started: float) -> dict[str, Any]:
 
 def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
     """Draws random ids with lengths like those of WMT: about 27 target tokens per sentence, and a similar source."""
-    rng, longest = np.random.default_rng(0), config.data.max_tokens
+    rng = np.random.default_rng(0)
+    longest = config.data.max_tokens
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
     sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
@@ -117,7 +118,8 @@ def mtx_system(
     paths = RunLayout(Path(config.run_dir))
     chosen = chosen or choose_runtime(paths, config, device, data)
     trainer = build(config, chosen, data, paths)
-    k, shape = trainer.num_micro_steps, trainer.shape
+    k = trainer.num_micro_steps
+    shape = trainer.shape
     planned = steps(trainer.sampler, SamplerState(), 1 << 40)
     loaded = load_steps(data.train, planned, k, shape, device.type == "cuda")
     number = itertools.count(1)
@@ -170,7 +172,8 @@ def plain_update(
 ) -> Callable[[Work, float], Any]:
     """Returns one iteration of a plain training loop around a model, compiled for all shapes if `dynamic`."""
     torch.manual_seed(config.seed)
-    is_torch, longest = name.startswith("nn-transformer"), config.data.max_tokens
+    is_torch = name.startswith("nn-transformer")
+    longest = config.data.max_tokens
     model: Any
     if is_torch:
         model = TorchBaseline(config.model, num_ids, longest)
@@ -183,7 +186,8 @@ def plain_update(
     in_bf16 = "bf16" in name or (is_torch and device.type == "cuda" and config.precision != "fp32")
 
     def update(step: Work, rate: float) -> Any:
-        loss, batches = torch.zeros((), device=device), step.payload
+        loss = torch.zeros((), device=device)
+        batches = step.payload
         batch: PaddedBatch
         for batch in batches:
             with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16):
@@ -262,7 +266,8 @@ class _Window:
 
 def _window(system: System, seconds: float, device: torch.device) -> _Window:
     """Trains a whole number of steps, for at least `seconds`."""
-    window, begun = _Window(), time.perf_counter()
+    window = _Window()
+    begun = time.perf_counter()
     while window.seconds < seconds:
         asked = time.perf_counter()
         step = next(system.source)
@@ -294,8 +299,10 @@ def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
     projections of attention, its scores and weighted sums over each sentence's own tokens (causal attention: over the
     tokens up to the query), the feed-forward layers and the output layer.
     """
-    d, ff = config.d_model, config.d_ff
-    src, tgt = store.src.lengths.astype(np.float64), store.tgt.lengths.astype(np.float64)
+    d = config.d_model
+    ff = config.d_ff
+    src = store.src.lengths.astype(np.float64)
+    tgt = store.tgt.lengths.astype(np.float64)
     encoder = src * (4 * d * d + 2 * d * ff) + 2 * d * src * src
     decoder = tgt * (6 * d * d + 2 * d * ff) + src * 2 * d * d + 2 * d * (tgt * (tgt + 1) / 2 + tgt * src)
     per_pair = config.num_encoder_layers * encoder + config.num_decoder_layers * decoder + tgt * d * store.num_ids

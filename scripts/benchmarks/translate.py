@@ -138,7 +138,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     from mtx.storage import model_description
     from scripts.benchmarks.translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
-    device, model = find_device(arguments.device), scratch / "model"
+    device = find_device(arguments.device)
+    model = scratch / "model"
     if arguments.model:
         copy_model(arguments.model, model)
     name, sources, references = find_text(arguments.model, arguments.src, arguments.ref)
@@ -192,7 +193,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
 
 def _throughput_settings(job: Job) -> list[Setting]:
-    threads, kind = job.setting.threads, job.device.partition(":")[0]
+    threads = job.setting.threads
+    kind = job.device.partition(":")[0]
     if job.system.startswith("mtx-"):
         return [job.setting]
     if job.system == "transformers":
@@ -240,7 +242,8 @@ def _rounds(
 
 def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
     """Returns jobs for all settings of a system that has not run yet, or else for those near the best of each mode."""
-    throughput, latency = {}, {}
+    throughput = {}
+    latency = {}
     for mode in modes:
         throughput[mode] = _near_best(runs, mode, "seconds") if runs else _throughput_settings(job)
         latency[mode] = _near_best(runs, mode, "latency_ms") if runs else _latency_settings(job)
@@ -313,7 +316,8 @@ def _row(
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
-    best, fastest_call = _best(own, mode, "seconds"), _best(own, mode, "latency_ms")
+    best = _best(own, mode, "seconds")
+    fastest_call = _best(own, mode, "latency_ms")
     baseline = None if is_random else _best(ours, mode, "seconds")
     if best is None or fastest_call is None:
         reason = reasons.get(system, "only some of its settings could run")

@@ -49,7 +49,8 @@ def work(job: Job, started: float) -> dict[str, Any]:
     """
     memory = _DeviceMemory(job.device) if job.device.startswith("cuda") else None
     text = json.loads(Path(job.text).read_text(encoding="utf-8"))
-    lines, modes = text["lines"], [mode for mode in BEAMS if mode in (*job.throughput, *job.latency)]
+    lines = text["lines"]
+    modes = [mode for mode in BEAMS if mode in (*job.throughput, *job.latency)]
     translate = _load(job)
     translate(lines[:1], BEAMS[modes[0]])
     answer: dict[str, Any] = {"load_s": time.perf_counter() - started}
@@ -138,7 +139,8 @@ def _ctranslate2(job: Job) -> Translate:
     from mtx.decoding.load import cached_export
     from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
-    precision, setting = job.system.rpartition("-")[2], job.setting
+    precision = job.system.rpartition("-")[2]
+    setting = job.setting
     path = cached_export(Path(job.model), precision)
     names = [TOKENIZER_MODEL] * 2 if (path / TOKENIZER_MODEL).is_file() else [TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL]
     src, tgt = (sentencepiece.SentencePieceProcessor(model_file=str(path / name)) for name in names)
@@ -160,7 +162,8 @@ def _ctranslate2(job: Job) -> Translate:
                 max_decoding_length=max(map(len, pieces)) + EXTRA_LENGTH, **options,
             )  # fmt: skip
         best = [result.hypotheses[0] for result in results]
-        texts, end = tgt.decode(best), 0 if job.is_random else 1
+        texts = tgt.decode(best)
+        end = 0 if job.is_random else 1
         return [Translation(text.replace("\n", " "), len(b) + end) for text, b in zip(texts, best, strict=True)]
 
     return translate
@@ -168,7 +171,8 @@ def _ctranslate2(job: Job) -> Translate:
 
 def _of_source_length(runtime: Any, pieces: list[list[str]], job: Job, options: dict[str, Any]) -> list[Any]:
     """Returns translations of a random model, in each batch with as many tokens as its sources have on average."""
-    lengths, waiting = [len(line) + 1 for line in pieces], []
+    lengths = [len(line) + 1 for line in pieces]
+    waiting = []
     for rows in batches(lengths, job.setting.batch, job.setting.unit):
         length = round(sum(lengths[row] for row in rows) / len(rows))
         forced = {"min_decoding_length": length, "max_decoding_length": length}
@@ -249,7 +253,8 @@ class _DeviceMemory:
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
     def __init__(self, device: str):
-        self._library, self._handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        self._handle = ctypes.c_void_p()
         self._call("nvmlInit_v2")
         self._call("nvmlDeviceGetHandleByIndex_v2", int(device.partition(":")[2] or 0), ctypes.byref(self._handle))
         self._first = self._most = self._used()

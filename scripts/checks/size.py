@@ -58,7 +58,8 @@ def count_tokens(source: str) -> int:
 def measure(directory: str) -> tuple[Counter[str], Counter[str]]:
     """Returns the tokens and the number of files of a directory: of each folder, of the spine, and of "all"."""
     root = PROJECT / directory
-    sizes, files = Counter[str](), Counter[str]()
+    sizes = Counter[str]()
+    files = Counter[str]()
     for path in root.rglob("*"):
         if path.suffix == ".py":
             tokens = count_tokens(path.read_text(encoding="utf-8"))

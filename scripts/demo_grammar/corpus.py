@@ -14,7 +14,9 @@ from .rendering import Example
 from .sampling import ACTIONS, PEOPLE, examples
 
 SEED = 1  # of the corpus that mtx is shipped with
-NUM_TRAIN, NUM_VALID, NUM_TEST = 24_000, 500, 600
+NUM_TRAIN = 24_000
+NUM_VALID = 500
+NUM_TEST = 600
 NUM_HELD_OUT = NUM_TEST // 2  # test sentences with a triple that training never shows
 MIN_TRAIN_COUNT = 10  # each word of a test sentence stands at least this often in the training text
 
@@ -58,7 +60,9 @@ def generate(seed: int) -> GeneratedCorpus:
         (familiar if held_out.isdisjoint(example.triples) else novel).append(example)
         if len(familiar) == NUM_TRAIN + NUM_VALID + 5 * NUM_TEST:
             break
-    train, valid, rest = familiar[:NUM_TRAIN], familiar[NUM_TRAIN:][:NUM_VALID], familiar[NUM_TRAIN + NUM_VALID :]
+    train = familiar[:NUM_TRAIN]
+    valid = familiar[NUM_TRAIN:][:NUM_VALID]
+    rest = familiar[NUM_TRAIN + NUM_VALID :]
     counts = Counter(word for example in train for word in _words(example))
     shown = {triple for example in train for triple in example.triples}
     old = [example for example in rest if shown.issuperset(example.triples) and _common(example, counts)]

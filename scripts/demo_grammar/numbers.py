@@ -58,7 +58,8 @@ def clock(hour: int, minute: int) -> Phrase:
 
 def spoken_clock(hour: int, minute: int) -> Phrase:
     """Gives a time in words, `hour` 1 to 12 and `minute` 0, 5, 10, 15, 20, 30, 40, 45, 50 or 55."""
-    now, following = _ONES[hour], _ONES[hour % 12 + 1]
+    now = _ONES[hour]
+    following = _ONES[hour % 12 + 1]
     if minute == 0:
         return Phrase(f"at {now.en} o'clock", f"um {'ein' if hour == 1 else now.de} Uhr")
     if minute == 30:

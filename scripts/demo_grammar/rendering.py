@@ -128,7 +128,9 @@ def _third(en: str) -> str:
 
 def _english_verb(clause: Clause, inverted: bool) -> tuple[str, str]:
     """Gives the auxiliary ("" where there is none) and the rest of the verb."""
-    verb, tense, person = clause.verb, clause.tense, _person(clause.subject)
+    verb = clause.verb
+    tense = clause.tense
+    person = _person(clause.subject)
     if verb is BE:
         return _BE_FORMS[tense][0].split()[person], ""
     if tense == "perfect":
@@ -165,7 +167,9 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
 
 def _german_verb(clause: Clause) -> tuple[str, str]:
     """Gives the finite verb and what stands at the clause's end: participle, infinitive or separable prefix."""
-    verb, tense, person = clause.verb, clause.tense, _person(clause.subject)
+    verb = clause.verb
+    tense = clause.tense
+    person = _person(clause.subject)
     if verb is BE:
         return _BE_FORMS[tense][1].split()[person], ""
     if tense in MODALS:
@@ -232,13 +236,15 @@ def statement(clause: Clause) -> Example:
 
 def question(clause: Clause, word: Phrase = NONE) -> Example:
     """Gives a question, with or without a question word."""
-    en, de = english_clause(clause, inverted=True), german_clause(clause, "first")
+    en = english_clause(clause, inverted=True)
+    de = german_clause(clause, "first")
     return example_of(join(word.en, en) + "?", join(word.de, de) + "?", clause)
 
 
 def subordinate(main: Clause, conjunction: Phrase, clause: Clause, first: bool = False) -> Example:
     """Gives a main and a subordinate clause (verb last); with `first` the subordinate one opens the sentence."""
-    en, de = f"{conjunction.en} {english_clause(clause)}", f"{conjunction.de} {german_clause(clause, 'last')}"
+    en = f"{conjunction.en} {english_clause(clause)}"
+    de = f"{conjunction.de} {german_clause(clause, 'last')}"
     if first:
         return example_of(f"{en}, {english_clause(main)}.", f"{de}, {german_clause(main, 'first')}.", main, clause)
     return example_of(f"{english_clause(main)} {en}.", f"{german_clause(main)}, {de}.", main, clause)

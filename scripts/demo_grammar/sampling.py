@@ -43,7 +43,8 @@ from .rendering import (
 )
 
 _FITTING = {kind: [adjective for adjective in ADJECTIVES if kind in adjective.kinds] for kind in NOUNS}
-PEOPLE, _PLACES = nouns_of("people"), nouns_of("room town spot")
+PEOPLE = nouns_of("people")
+_PLACES = nouns_of("room town spot")
 ACTIONS = [verb for verb in VERBS if verb.governs != "s"]
 _EVENTS = [verb for verb in VERBS if verb.governs == "s"]
 _PLAIN = ("present", "present", "present", "past", "past", "perfect")
@@ -52,7 +53,9 @@ _QUESTION_TENSES = ("present", "present", "present", "perfect", "can", "want to"
 _PREPOSITIONS = {"market": Phrase("at", "auf"), "station": Phrase("at", "an")}
 _FOR_SOMEONE = ("buy", "cook", "bake", "build", "look for")
 _WITH_SOMEONE = ("work", "sing", "dance", "laugh", "arrive", "come back")
-_TODAY, _TOMORROW, _YESTERDAY = Phrase("today", "heute"), Phrase("tomorrow", "morgen"), Phrase("yesterday", "gestern")
+_TODAY = Phrase("today", "heute")
+_TOMORROW = Phrase("tomorrow", "morgen")
+_YESTERDAY = Phrase("yesterday", "gestern")
 _ADVERBS = (Phrase("often", "oft"), Phrase("always", "immer"), Phrase("sometimes", "manchmal"))
 _NOWADAYS = (
     _TODAY, Phrase("now", "jetzt"), Phrase("every day", "jeden Tag"), Phrase("every week", "jede Woche"),
@@ -89,7 +92,8 @@ def _any_date(rng: Random, with_year: bool) -> Phrase:
 
 
 def _weekday(rng: Random) -> Phrase:
-    day, part = rng.choice(WEEKDAYS), rng.choice(_DAY_PARTS)
+    day = rng.choice(WEEKDAYS)
+    part = rng.choice(_DAY_PARTS)
     return Phrase(join("on", day.en, part.en), f"am {day.de}{part.de}")
 
 
@@ -178,7 +182,9 @@ def _place(rng: Random, subject: NP | Pronoun, verb: Verb) -> Phrase | None:
 
 def _clause(rng: Random, tenses: tuple[str, ...], subject: NP | Pronoun | None = None, main: bool = True) -> Clause:
     """Chooses a clause with an action; only a main clause may be fronted, or negated with a time."""
-    verb, subject, tense = rng.choice(ACTIONS), subject or _subject(rng), rng.choice(tenses)
+    verb = rng.choice(ACTIONS)
+    subject = subject or _subject(rng)
+    tense = rng.choice(tenses)
     every = isinstance(subject, NP) and subject.det == "every"
     negated = tense != "must" and not every and (main or tense != "past") and _chance(rng, 0.15)
     clause = Clause(subject, verb, _object(rng, subject, verb, negated), tense=tense, negated=negated)
@@ -206,7 +212,8 @@ def _predication(rng: Random, subject: NP | Pronoun | None = None, main: bool = 
     if main and isinstance(subject, NP) and adjective.en_comparative != "-" and _chance(rng, 0.4):
         other = rng.choice([noun for noun in NOUNS[subject.noun.kind] if noun != subject.noun])
         than = _noun_phrase(rng, other, "the this")
-        en, de = f"{adjective.en_comparative} than {english_np(than)}", german_np(than, "nom")
+        en = f"{adjective.en_comparative} than {english_np(than)}"
+        de = german_np(than, "nom")
         complement = Phrase(en, f"{adjective.de_comparative} als {de}")
     elif _chance(rng, 0.4):
         complement = _both(Phrase("very", "sehr"), complement)
@@ -238,11 +245,13 @@ def _priced(rng: Random) -> Example:
     if _chance(rng, 0.5):
         np = _noun_phrase(rng, rng.choice(COST.nouns), "the this my", plural=0)
         return statement(Clause(np, COST, _any_price(rng, np.noun)))
-    subject, verb = _subject(rng), VERBS[rng.randrange(2)]
+    subject = _subject(rng)
+    verb = VERBS[rng.randrange(2)]
     noun = rng.choice([noun for noun in verb.nouns if noun.kind not in ("animal", "building")])
     np = _noun_phrase(rng, noun, "the a own", _own(subject))
     amount = _any_price(rng, np.noun)
-    time, place = _time(rng, "past"), Phrase(f"for {amount.en}", f"für {amount.de}")
+    time = _time(rng, "past")
+    place = Phrase(f"for {amount.en}", f"für {amount.de}")
     return statement(Clause(subject, verb, np, tense="past", time=time, place=place, fronted=_chance(rng, 0.4)))
 
 
@@ -262,7 +271,8 @@ def _counted(rng: Random) -> Example:
     place = _noun_phrase(rng, rng.choice(nouns_of(places)), "the the this", plural=0)
     number = number if _chance(rng, 0.5) else digits(rng.choice(_ROUND_NUMBERS))
     counted = NP(rng.choice(nouns_of(things)), "a", True, number=number)
-    en, de = f"there are {english_np(counted)} in {english_np(place)}.", german_pp("in", "dat", place)
+    en = f"there are {english_np(counted)} in {english_np(place)}."
+    de = german_pp("in", "dat", place)
     return example_of(en, f"{de} gibt es {german_np(counted, 'acc')}.")
 
 
@@ -280,7 +290,8 @@ def _question(rng: Random) -> Example:
 
 def _complex(rng: Random) -> Example:
     """Chooses a main clause with a subordinate one."""
-    causal, first = _chance(rng, 0.5), _chance(rng, 0.35)
+    causal = _chance(rng, 0.5)
+    first = _chance(rng, 0.35)
     main = _clause(rng, _PLAIN if causal else ("present",), main=not first)
     subject = _pronoun(main.subject) if _chance(rng, 0.6) else None
     if causal and _chance(rng, 0.4):

@@ -39,7 +39,8 @@ DIARIES = ("decisions.md", "results-log.md")
 PAGES = ["README.md", *sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md") if path.name not in DIARIES
 )]  # fmt: skip
-COMMANDS, OUTPUT = ("", "bash", "sh"), ("text", "console", "json")
+COMMANDS = ("", "bash", "sh")
+OUTPUT = ("text", "console", "json")
 PROGRAMS = ("mtx ", "echo ", "cat ")  # the commands of a page that run; others install or download
 LIMIT_S = 2700
 HOME = "/home/you"  # how the pages call the folder in which the commands run
@@ -133,7 +134,9 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page."""
-    found, lines, number = [], (ROOT / page).read_text(encoding="utf-8").split("\n"), 0
+    found = []
+    lines = (ROOT / page).read_text(encoding="utf-8").split("\n")
+    number = 0
     while number < len(lines):
         if fence := re.fullmatch(r"( *)```(\w*)", lines[number]):
             end = lines.index(f"{fence[1]}```", number + 1)
@@ -174,7 +177,8 @@ def masked(line: str) -> str:
 
 def missing(shown: list[str], printed: list[str]) -> list[tuple[str, str]]:
     """The shown lines that were not printed in this order, each with the printed line that is nearest."""
-    rest, found = list(printed), []
+    rest = list(printed)
+    found = []
     for line in shown:
         form = re.compile(re.escape(masked(line)).replace(re.escape("..."), ".*"))
         place = next((number for number, other in enumerate(rest) if form.fullmatch(masked(other))), None)
@@ -245,7 +249,8 @@ class Shared:
     """The environment of all commands, and the trainings that several pages show."""
 
     def __init__(self, folder: Path, data: Path | None) -> None:
-        self.folder, self.data = folder, data
+        self.folder = folder
+        self.data = data
         self.environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -28,10 +28,14 @@ COMMANDS = [
     "mtx train demo",
     'echo "On Thursday the young doctor has to wait for the train." | mtx translate runs/demo',
 ]
-COLUMNS, ROWS = 100, 30
+COLUMNS = 100
+ROWS = 30
 SECONDS = 20  # of the picture, for what took minutes
 TICK_S = 0.3  # a row changes no more often, such as that of a progress bar
-CELL, LINE, MARGIN, TITLE = 8.4, 18, 14, 34  # pixels: of a character, a line, around the text, and the bar above it
+CELL = 8.4  # pixels that a character is wide
+LINE = 18  # pixels that a line is high
+MARGIN = 14  # pixels around the text
+TITLE = 34  # pixels of the bar above the text
 PROMPT = "$ "
 SGR = {1: "b", 2: "d", 31: "r", 32: "g", 33: "y", 34: "u", 35: "m", 36: "c", 90: "d"}
 MOVING = "@media(prefers-reduced-motion:no-preference)"
@@ -117,7 +121,8 @@ def rows_over_time(cast: list[tuple[float, str]]) -> list[list[tuple[float, Row]
                 row += 1
             elif character and ord(character) >= 32:
                 if column == COLUMNS:
-                    row, column = row + 1, 0
+                    row = row + 1
+                    column = 0
                 while row >= len(screen):
                     screen.append([])
                 screen[row] += [(" ", "")] * (column - len(screen[row]))
@@ -141,7 +146,8 @@ def draw(cast: list[tuple[float, str]]) -> str:
     history = rows_over_time(cast)
     while not any(character.strip() for _, row in history[-1] for character, _ in row):
         history.pop()
-    width, height = 2 * MARGIN + COLUMNS * CELL, TITLE + ROWS * LINE + MARGIN
+    width = 2 * MARGIN + COLUMNS * CELL
+    height = TITLE + ROWS * LINE + MARGIN
     texts = []
     for number, shown in enumerate(history):
         y = number * LINE + 14
@@ -151,13 +157,16 @@ def draw(cast: list[tuple[float, str]]) -> str:
                 continue
             until = shown[index + 1][0] if index + 1 < len(shown) else None
             if until is None:
-                kind, timing = "h", f"animation-duration:{since:.2f}s"
+                kind = "h"
+                timing = f"animation-duration:{since:.2f}s"
             else:
-                kind, timing = "t", f"animation-duration:{until - since:.2f}s;animation-delay:{since:.2f}s"
+                kind = "t"
+                timing = f"animation-duration:{until - since:.2f}s;animation-delay:{since:.2f}s"
             length = round(len("".join(character for character, _ in row).rstrip()) * CELL, 1)
             texts.append(f'<text class="{kind}" style="{timing}" y="{y}" textLength="{length}">{spans}</text>')
     starts = [shown[0][0] for shown in history]
-    steps, last = [], 0
+    steps = []
+    last = 0
     for at in sorted({*starts}):
         above = max(bisect_right(starts, at) - ROWS, 0)
         if above != last:

@@ -89,7 +89,8 @@ def _range(metadata: list[Any]) -> str:
         for name in ("ge", "gt", "le", "lt"):
             if getattr(part, name, None) is not None:
                 found[name] = getattr(part, name)
-    low, high = found.get("ge", found.get("gt")), found.get("le", found.get("lt"))
+    low = found.get("ge", found.get("gt"))
+    high = found.get("le", found.get("lt"))
     if low is None:
         return ""
     start = f"from {low:,}" if "ge" in found else f"above {low:,}"

@@ -27,14 +27,17 @@ class FlexLayout(BlockLayout):
         """See `BlockLayout.of`."""
         layout = BlockLayout.of(*arguments, **options)
         first, end = layout.key_ranges
-        num_queries, num_keys = len(first), layout.query_ranges.shape[1]
+        num_queries = len(first)
+        num_keys = layout.query_ranges.shape[1]
 
         def is_visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             is_seen: Tensor = (key >= first[query]) & (key < end[query])
             return is_seen
 
-        keys, queries = _blocks(layout.key_ranges, num_keys), _blocks(layout.query_ranges, num_queries)
-        sizes, none = (_FLEX_BLOCK, _FLEX_BLOCK), (None, None)
+        keys = _blocks(layout.key_ranges, num_keys)
+        queries = _blocks(layout.query_ranges, num_queries)
+        sizes = (_FLEX_BLOCK, _FLEX_BLOCK)
+        none = (None, None)
         mask = BlockMask((num_queries, num_keys), *keys, *none, *queries, *none, sizes, is_visible)
         return cls(layout.key_ranges, layout.query_ranges, mask)
 

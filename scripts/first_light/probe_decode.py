@@ -64,7 +64,8 @@ def forbid_end(model) -> None:
 def ours(model, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
     tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None, num_forced=0)
-    engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SearchOptions(beam_size, 0.6)
+    engine = TorchEngine([model], tokenizer, Placement(precision=precision))
+    search = SearchOptions(beam_size, 0.6)
     times = []
     for _ in range(2):
         begun = time.perf_counter()
@@ -87,12 +88,15 @@ def ours(model, sources, precision, beam_size, device) -> None:
 
 def theirs(marian, pad_id, sources, beam_size, device) -> None:
     """Reports the rate of `generate` over sorted sources, all of a batch as long as its mean."""
-    times, written = [], 0
+    times = []
+    written = 0
     for _ in range(2):
-        begun, written = time.perf_counter(), 0
+        begun = time.perf_counter()
+        written = 0
         for start in range(0, len(sources), PEER_BATCH):
             rows = sources[start : start + PEER_BATCH]
-            width, length = max(map(len, rows)), round(sum(map(len, rows)) / len(rows))
+            width = max(map(len, rows))
+            length = round(sum(map(len, rows)) / len(rows))
             ids = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows], device=device)
             with torch.inference_mode():
                 marian.generate(

@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> None:
     ).config
     data = drawn_data(config, options.ids, 8 * options.tokens)
     systems = dict[tuple[str, int], System]()
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+    peak = peak_flops(device, precision)
+    flops = flops_per_tgt_token(config.model, data.train)
 
     def report_peer(name: str, tokens: int, alone: bool) -> None:
         row = measure(systems[name, tokens], options.seconds if alone else min(EARLY_S, options.seconds), device)
@@ -81,7 +82,8 @@ def main(arguments: list[str]) -> None:
 
 def ready(name, tokens, config, store, device, preset) -> System:
     """Returns a system that has seen all of its batches."""
-    buckets, compiled = bucketed(store, tokens), name.endswith("compiled")
+    buckets = bucketed(store, tokens)
+    compiled = name.endswith("compiled")
     number = 1 if compiled else min(NUM_EAGER, len(buckets))
     batches = [padded_batch(store, buckets[(2 * i + 1) * len(buckets) // (2 * number)]) for i in range(number)]
     if device.type == "cuda":

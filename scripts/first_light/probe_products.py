@@ -43,7 +43,10 @@ class Products:
     """Reports the times of calls on a device. At toy size all dimensions are a sixteenth."""
 
     def __init__(self, device: torch.device, tokens: int, ids: int, toy: bool):
-        self.device, self.tokens, self.ids, self.factor = device, tokens, ids, 16 if toy else 1
+        self.device = device
+        self.tokens = tokens
+        self.ids = ids
+        self.factor = 16 if toy else 1
 
     def random(self, *shape: int) -> Tensor:
         return torch.randn(shape, device=self.device).bfloat16()
@@ -75,11 +78,13 @@ class Products:
         return self._rate(self.ms(lambda: torch.mm(*next(sets))), rows, inner, columns)
 
     def weight_gradient(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, gradient = self.random(rows, inner), self.random(rows, columns)
+        x = self.random(rows, inner)
+        gradient = self.random(rows, columns)
         return self._rate(self.ms(lambda: torch.mm(gradient.T, x)), rows, inner, columns)
 
     def weight_gradient_to_fp32(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, gradient = self.random(rows, inner), self.random(rows, columns)
+        x = self.random(rows, inner)
+        gradient = self.random(rows, columns)
         ms = self.ms(lambda: torch.mm(gradient.T, x, out_dtype=torch.float32))
         return self._rate(ms, rows, inner, columns)
 
@@ -95,7 +100,9 @@ class Products:
         return rate | {"rowwise_tflops": self._rate(scaled[1], rows, inner, columns)["tflops"]}
 
     def relu(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, weight, bias = self.random(rows, inner), self.random(columns, inner), self.random(columns)
+        x = self.random(rows, inner)
+        weight = self.random(columns, inner)
+        bias = self.random(columns)
         epilogue = self.ms(lambda: torch._addmm_activation(bias, x, weight.T))
         apart = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
         return {"ms": round(epilogue, 4), "apart_ms": round(apart, 4)}
@@ -124,7 +131,8 @@ class Products:
     def probabilities(self, width: int) -> dict[str, Any]:
         """The best continuations of a step of the search: by log_softmax in fp32, as today, or by bf16 logits."""
         rows = SEARCH_ROWS // self.factor
-        slots, outputs = rows // BEAMS, -(-self.ids // 64) * 64
+        slots = rows // BEAMS
+        outputs = -(-self.ids // 64) * 64
         logits = (self.random(rows, width) @ self.random(outputs, width).T * width**-0.5).view(slots, BEAMS, -1)
         scores = torch.zeros(slots, BEAMS, device=self.device)
 
@@ -135,7 +143,8 @@ class Products:
             sums = torch.logsumexp(logits, -1)
             return top_continuations(scores - sums, logits, 2 * BEAMS)
 
-        (exact, *_), (rounded, *_) = in_fp32(), in_bf16()
+        (exact, *_) = in_fp32()
+        (rounded, *_) = in_bf16()
         return {
             "ms": round(self.ms(in_fp32), 4), "bf16_ms": round(self.ms(in_bf16), 4),
             "bf16_error": round(float((exact - rounded).abs().max()), 4),
@@ -143,7 +152,8 @@ class Products:
 
     def autotuned(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
         """A product and a weight gradient by the fastest kernels that inductor finds, and by cuBLAS."""
-        x, weight = self.random(rows, inner), self.random(columns, inner)
+        x = self.random(rows, inner)
+        weight = self.random(columns, inner)
         gradient = self.random(rows, columns)
 
         def calls(x: Tensor, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,7 +195,8 @@ class Products:
         ]
         for tensor in tensors:
             tensor.grad = torch.randn_like(tensor)
-        gradients, optimizer = [tensor.grad for tensor in tensors], new_optimizer(tensors)
+        gradients = [tensor.grad for tensor in tensors]
+        optimizer = new_optimizer(tensors)
         optimizer.found_inf = torch.zeros((), device=self.device)
         return {
             "tensors": len(tensors), "ms": round(self.ms(optimizer.step, 10), 3),
@@ -223,7 +234,8 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     device = find_device(options.device)
     use_device(device)
-    do, rows = Products(device, options.tokens, options.ids, options.toy), options.tokens
+    do = Products(device, options.tokens, options.ids, options.toy)
+    rows = options.tokens
     configs = {
         name: settings.resolve(None, [f"model.preset={name}"]).config.model for name in options.presets.split(",")
     }
@@ -243,7 +255,9 @@ def main(arguments: list[str]) -> None:
     do.report("copy", do.copy)
     do.report("large", do.product, *[8192 // do.factor] * 3)
     for preset, config in configs.items():
-        d, ff, outputs = config.d_model, config.d_ff, -(-options.ids // 64) * 64
+        d = config.d_model
+        ff = config.d_ff
+        outputs = -(-options.ids // 64) * 64
         layers = config.num_decoder_layers
         for name, inner, columns in (
             ("q", d, d), ("qkv", d, 3 * d), ("inner", d, ff), ("outer", ff, d), ("cross kv", d, 2 * d * layers),

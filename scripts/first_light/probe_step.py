@@ -54,7 +54,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=2.5)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args(arguments)
-    systems, device = dict[str, System](), find_device(options.device)
+    systems = dict[str, System]()
+    device = find_device(options.device)
     use_device(device)
     config = settings.resolve(
         None,
@@ -63,7 +64,8 @@ def main(arguments: list[str]) -> None:
     ).config  # fmt: skip
     data = drawn_data(config, options.ids, 8 * options.tokens)
     precision = fast_precision(device)
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+    peak = peak_flops(device, precision)
+    flops = flops_per_tgt_token(config.model, data.train)
 
     def report_step(variant: str, alone: bool) -> None:
         system = systems[variant]
@@ -86,7 +88,8 @@ def main(arguments: list[str]) -> None:
         ):
             started = time.perf_counter()
             kernel = "padded" if variant == "eager" else attention_kernel(config.model, device, precision)
-            threads, compiled = torch.get_num_threads(), variant in ("compiled", "flex")
+            threads = torch.get_num_threads()
+            compiled = variant in ("compiled", "flex")
             chosen = RuntimeChoices(str(device), precision, options.tokens, kernel, threads, compiled)
             system = mtx_system(config, data, device, chosen)
             misses = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
@@ -135,7 +138,8 @@ def profile(name: str, system: System, device: torch.device, path: Path) -> None
             times[event.name] += ms
             kinds[kind_of(event.name)] += ms
             counts[event.name] += 1
-    launches, device_ms = counts.total() / NUM_PROFILED, times.total()
+    launches = counts.total() / NUM_PROFILED
+    device_ms = times.total()
     shown = {kind: round(ms, 2) for kind, ms in kinds.most_common()}
     report(
         "profile", step=name, device_ms=round(device_ms, 2), wall_ms=round(wall_ms, 2), launches=round(launches),

@@ -86,7 +86,8 @@ def build() -> None:
     notes = notes_of((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     shutil.rmtree(DIST, ignore_errors=True)
     _run("build", "--outdir", DIST)  # the wheel from the sdist
-    [wheel], [sdist] = DIST.glob(f"*-{version}-*.whl"), DIST.glob(f"*-{version}.tar.gz")
+    [wheel] = DIST.glob(f"*-{version}-*.whl")
+    [sdist] = DIST.glob(f"*-{version}.tar.gz")
     with tempfile.TemporaryDirectory() as directory:
         _run("build", "--wheel", "--outdir", directory)
         [from_checkout] = Path(directory).glob("*.whl")

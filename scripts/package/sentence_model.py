@@ -18,12 +18,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-ENDS, WIDE_ENDS, CLOSERS = ".!?…؟।።", "。！？", "\"'”’»)]}」』"
+ENDS = ".!?…؟।።"
+WIDE_ENDS = "。！？"
+CLOSERS = "\"'”’»)]}」』"
 LOWER = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c) == "Ll")
 CLASSES = [".", ENDS, WIDE_ENDS, CLOSERS, " ", LOWER]  # what a character can be, several at once
 FEATURES = ["capitalized", "numeric", "end_of_para"]  # what MiniSBD computes beside
 DOT, END, WIDE, CLOSER, SPACE, LOWER_CASE, UPPER, DIGIT, LAST = range(len(CLASSES) + len(FEATURES))
-BEFORE, AFTER = 3, 2  # characters that the network sees beside each
+BEFORE = 3  # characters that the network sees before each one
+AFTER = 2  # and after it
 
 # Each rule holds where all of its conditions do: (place beside the character, what stands there, whether it does).
 _NEW = [(1, SPACE, True), (2, LOWER_CASE, False)]
@@ -39,7 +42,8 @@ ABBREVIATIONS = [
     [(-3, DIGIT, False), (-1, DIGIT, True), (0, DOT, True)],
 ]
 LAST_CHARACTER = [[(0, LAST, True)]]
-_NEVER, _ALWAYS = 10.0, 100.0
+_NEVER = 10.0
+_ALWAYS = 100.0
 
 
 def main() -> None:
@@ -54,12 +58,14 @@ def model() -> bytes:
     units = ["<PAD>", "<UNK>", *dict.fromkeys("".join(CLASSES))]
     table = np.array([[float(unit in members) for members in CLASSES] for unit in units], np.float32)
     rules = [*SENTENCE_ENDS, *ABBREVIATIONS, *LAST_CHARACTER]
-    weight, bias = np.zeros((len(rules), LAST + 1, BEFORE + 1 + AFTER), np.float32), np.ones(len(rules), np.float32)
+    weight = np.zeros((len(rules), LAST + 1, BEFORE + 1 + AFTER), np.float32)
+    bias = np.ones(len(rules), np.float32)
     for row, rule in enumerate(rules):
         for place, kind, is_there in rule:
             weight[row, kind, BEFORE + place] = 1.0 if is_there else -1.0
             bias[row] -= is_there
-    ends, never = len(SENTENCE_ENDS), len(ABBREVIATIONS)
+    ends = len(SENTENCE_ENDS)
+    never = len(ABBREVIATIONS)
     decision = np.array([1.0] * ends + [-_NEVER] * never + [_ALWAYS], np.float32)
     scores = np.zeros((5, len(rules), 1), np.float32)
     scores[2, :, 0] = decision

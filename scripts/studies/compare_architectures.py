@@ -80,7 +80,8 @@ def main() -> None:
     others = []
     for recipe, of_recipe in runs.items():
         paths = RunLayout(of_recipe["transformer"])
-        model, num_ids = load_config(paths).model, load_prepared(paths.data).tokenizer.num_ids
+        model = load_config(paths).model
+        num_ids = load_prepared(paths.data).tokenizer.num_ids
         for name in OTHERS:
             others.append(Training(of_recipe[name], [recipe, *common, *settings_of(name, model, num_ids)]))
     run_all("prepare", others, arguments.jobs, arguments.threads)
@@ -111,7 +112,8 @@ def _arguments() -> argparse.Namespace:
 
 def settings_of(name: str, transformer: ModelConfig, num_ids: int) -> list[str]:
     """The settings of another architecture with about as many parameters as this Transformer."""
-    target, (fixed, key, values) = num_parameters(transformer, num_ids), OTHERS[name]
+    target = num_parameters(transformer, num_ids)
+    (fixed, key, values) = OTHERS[name]
 
     def settings(value: int) -> list[str]:
         return [*fixed.split(), f"{key}={value}"]
@@ -159,7 +161,8 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     target = arguments.perplexity or max(min(curve.values) for curve in curves.values())
     rows = {}
     for number, (name, run) in enumerate(runs.items()):
-        model, steps = models[name].torch.model, histories[name].of("train")
+        model = models[name].torch.model
+        steps = histories[name].of("train")
         bleu, chrf = (metric.systems[number].score for metric in comparison.metrics)
         rows[name] = {
             "million parameters": f"{sum(each.numel() for each in model.parameters()) / 1e6:.3f}",
@@ -198,7 +201,8 @@ def _reached(curve: Curve, target: float) -> dict[str, str]:
 
 def _draw(recipe: str, result: Result, path: Path) -> None:
     """Draws the perplexity against the minutes beside BLEU by sentence length."""
-    unit, lengths = result.comparison.length_unit, result.comparison.lengths
+    unit = result.comparison.length_unit
+    lengths = result.comparison.lengths
     with style.context(["default", pictures.LOOKS]):
         figure = Figure(figsize=(8, 3.3), layout="constrained")
         left, right = figure.subplots(1, 2)

@@ -22,7 +22,8 @@ from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
 from mtx.storage.run_files import RunLayout
 
-OPEN, CLOSE = Tag("<b>", "open", "b"), Tag("</b>", "close", "b")
+OPEN = Tag("<b>", "open", "b")
+CLOSE = Tag("</b>", "close", "b")
 _CODES = Tag('<bpt i="1"/>', "open", "1"), Tag('<ept i="1"/>', "close", "1")
 _CLOSES = {OPEN.raw: CLOSE.raw, _CODES[0].raw: _CODES[1].raw}
 
@@ -54,7 +55,8 @@ def main() -> None:
     counts = ", ".join(f"{kind} {number / len(tests):.1%}" for kind, number in kinds.most_common())
     print(f"{len(tests):,} words: {counts}")
 
-    rng, references = random.Random(1), test.tgt_texts()
+    rng = random.Random(1)
+    references = test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
     results = [best.marked for best in translator.translate_marked(segments)]
     whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
@@ -66,7 +68,8 @@ def main() -> None:
 
 def _with_tags(line: str, rng: random.Random) -> Marked:
     """A sentence with a pair of elements or of codes, a placeholder in a pair, or a placeholder alone."""
-    words, kind = line.split(), rng.randrange(4)
+    words = line.split()
+    kind = rng.randrange(4)
     start = rng.randrange(len(words))
     stop = rng.randint(start + 1, len(words))
     before, inner, after = (" ".join(part) for part in (words[:start], words[start:stop], words[stop:]))
@@ -81,7 +84,8 @@ def _with_tags(line: str, rng: random.Random) -> Marked:
 
 def _nesting(segment: Marked) -> list[tuple[str, str]] | None:
     """Each tag with the pair around it, sorted; None if pairs are not nested."""
-    found, stack = list[tuple[str, str]](), list[str]()
+    found = list[tuple[str, str]]()
+    stack = list[str]()
     for tag in (part for part in segment if isinstance(part, Tag)):
         if tag.kind == "close" and (not stack or tag.raw != _CLOSES[stack.pop()]):
             return None

@@ -35,13 +35,19 @@ def main() -> None:
     data = load_prepared(RunLayout(arguments.run).data)
     translator = Translator.load(arguments.run, engine="torch")
     name = arguments.test or next(iter(data.tests))
-    src, tgt = data.train.src_texts(), data.train.tgt_texts()
-    store, lexicon = data.tests[name], learn_lexicon([(src, tgt)]).terms
-    known, rng = "\n".join([*src, *tgt]).lower(), random.Random(7)
+    src = data.train.src_texts()
+    tgt = data.train.tgt_texts()
+    store = data.tests[name]
+    lexicon = learn_lexicon([(src, tgt)]).terms
+    known = "\n".join([*src, *tgt]).lower()
+    rng = random.Random(7)
     nouns = [word for word, other in lexicon.items() if word.islower() and other[0].isupper() and len(word) > 3]
     rng.shuffle(nouns)
-    pairs, used = list(zip(store.src_texts(), store.tgt_texts(), strict=True)), set[int]()
-    terms, sources, references = dict[str, str](), list[str](), list[str]()
+    pairs = list(zip(store.src_texts(), store.tgt_texts(), strict=True))
+    used = set[int]()
+    terms = dict[str, str]()
+    sources = list[str]()
+    references = list[str]()
     for noun in nouns:
         sides = noun, lexicon[noun]
         rows = [
@@ -49,7 +55,8 @@ def main() -> None:
             if row not in used and all(len(find_words(*each)) == 1 for each in zip(sides, pair, strict=True))
         ]  # fmt: skip
         if rows and len(terms) < arguments.terms:
-            term, translation = _invented(known, rng), _invented(known, rng).capitalize()
+            term = _invented(known, rng)
+            translation = _invented(known, rng).capitalize()
             terms[term] = translation
             used.update(rows[:MOST_SENTENCES])
             sources += [_replaced(noun, term, pairs[row][0]) for row in rows[:MOST_SENTENCES]]

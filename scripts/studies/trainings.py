@@ -47,7 +47,8 @@ def run_all(command: Literal["prepare", "train"], trainings: Sequence[Training],
 
 def _run(command: str, threads: int, training: Training) -> int:
     """Returns the exit code of the command, or 2 if the run has other settings."""
-    run, stored = training.run, training.run.with_suffix(".json")
+    run = training.run
+    stored = training.run.with_suffix(".json")
     run.parent.mkdir(parents=True, exist_ok=True)
     if not stored.exists():
         stored.write_text(json.dumps(training.settings) + "\n", encoding="utf-8")

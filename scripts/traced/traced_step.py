@@ -49,7 +49,9 @@ from mtx.training.micro_batch import RuntimeChoices
 
 MEAN_LENGTH = 27  # tokens of a sentence of WMT, on average
 NUM_IDS = 37_000  # pieces of the paper's English-German vocabulary
-_FUSED_CHUNK, _FUSED_BLOCKS = 65_536, 320  # elements of a block and blocks of a launch, of torch's fused operations
+# Of torch's fused operations.
+_FUSED_CHUNK = 65_536  # elements of a block
+_FUSED_BLOCKS = 320  # blocks of a launch
 _FUSED_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # tensors of a launch, by lists of tensors
 aten = torch.ops.aten
 register_flop_formula(aten._addmm_activation, get_raw=True)(addmm_flop)
@@ -216,7 +218,8 @@ def _check_attention(named: dict[str, Any]) -> None:
     """What FlashAttention's mha_varlen_fwd and mha_varlen_bwd require, as torch 2.11 and 2.13 build them."""
     rows = {name: named[name] for name in ("query", "key", "value", "grad_out", "out") if name in named}
     offsets = {name: named[name] for name in ("cu_seq_q", "cu_seq_k")}
-    query, key = rows["query"], rows["key"]
+    query = rows["query"]
+    key = rows["key"]
     for name, x in rows.items():
         _require(x.is_cuda and x.dtype == query.dtype and x.dtype in (torch.bfloat16, torch.float16), name, x)
         _require(x.dim() == 3 and x.stride(-1) == 1 and x.shape[-1] % 8 == 0 and x.shape[-1] <= 256, name, x)
@@ -232,7 +235,8 @@ def _check_attention(named: dict[str, Any]) -> None:
 
 def _check_blocks(named: dict[str, Any]) -> None:
     """What the kernels of `mtx.model.block_kernels` require: heads side by side, and ranges without gaps."""
-    q, k = named["q"], named["k"]
+    q = named["q"]
+    k = named["k"]
     for name in ("q", "k", "v", "out", "grad"):
         if (x := named.get(name)) is not None:
             rows = q if name in ("q", "out", "grad") else k
@@ -282,7 +286,8 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
     flops = flop_registry.get(function.overloadpacket)
     num_flops = int(flops(*inputs[0], **inputs[1], out_val=out)) if flops is not None else 0
     if function.overloadpacket in (aten.gather, aten.index_copy_):  # of the rest they touch what the index names
-        read, mutated = read[1:], []
+        read = read[1:]
+        mutated = []
     kind = "attention" if "attn" in name or "attention" in name else "product" if num_flops else "operation"
     num_bytes = sum(tensor.nbytes for tensor in read + written)
     if mutated:
@@ -323,7 +328,8 @@ def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
 
 def _mutated_bytes(function: Any, inputs: Any) -> int:
     """Returns the bytes that an operation writes into its arguments, 0 if it reads none of them first."""
-    written, scales_gradients = 0, inputs[1].get("grad_scale") is not None
+    written = 0
+    scales_gradients = inputs[1].get("grad_scale") is not None
     for argument, value in zip(function._schema.arguments, inputs[0], strict=False):
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if is_written and (argument.name != "grads" or scales_gradients):
@@ -385,7 +391,8 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
         if isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, MultiOutput):
             continue
         if isinstance(node, ExternKernelSchedulerNode):
-            called, origins = getattr(node.node, "op_overload", None), node.node.get_origins()
+            called = getattr(node.node, "op_overload", None)
+            origins = node.node.get_origins()
             origin = node.node.get_origin_node() or next((o for o in origins if o.target is called), None)
             if origin is None or not isinstance(origin.target, torch._ops.OpOverload):
                 if num_bytes := node.get_read_write_buffers_sizes():
@@ -404,9 +411,9 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
 @contextlib.contextmanager
 def _compiler(trace: Trace) -> Iterator[None]:
     """Lets torch compile for the device without one; what it compiled runs on fake tensors."""
-    compile_inner, fold, to_module = (
-        compile_fx.compile_fx_inner, joint_graph.UniformValueConstantFolder.run, GraphLowering.compile_to_module,
-    )  # fmt: skip
+    compile_inner = compile_fx.compile_fx_inner
+    fold = joint_graph.UniformValueConstantFolder.run
+    to_module = GraphLowering.compile_to_module
     kernels: list[Kernel] = []
 
     def compile_and_trace(graph: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
@@ -425,7 +432,8 @@ def _compiler(trace: Trace) -> Iterator[None]:
 
     def precompile(kernel: Any, *_: Any, **__: Any) -> None:
         kernel._precompile_worker()
-        capability, name = kernel.device_props.cc, kernel.inductor_meta.get("kernel_name", "")
+        capability = kernel.device_props.cc
+        name = kernel.inductor_meta.get("kernel_name", "")
         codes = [result.kernel.asm["cubin"] for result in kernel.compile_results]
         trace.binaries.extend(Binary(name, capability, len(code)) for code in codes)
 
@@ -465,7 +473,8 @@ def _graphs(trace: Trace) -> Iterator[None]:
     @contextlib.contextmanager
     def recording(graph: Graph, *_: Any, **__: Any) -> Iterator[None]:
         assert isinstance(graph, Graph) and not trace.is_recording
-        trace.num_recorded, trace.is_recording = trace.num_recorded + 1, True
+        trace.num_recorded = trace.num_recorded + 1
+        trace.is_recording = True
         try:
             yield
         finally:
@@ -481,7 +490,8 @@ def _graphs(trace: Trace) -> Iterator[None]:
 @contextlib.contextmanager
 def traced(number: int | None = None) -> Iterator[Trace]:
     """Makes all tensors of the device fake, and traces; see `Trace` for `number`."""
-    mode, trace = FakeTensorMode(allow_non_fake_inputs=True), Trace(number)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    trace = Trace(number)
     with (
         mock.patch.object(FakeTensorMode, "avoid_device_init", True),
         mock.patch.object(FakeTensor, "data_ptr", lambda tensor: id(tensor), create=True),
@@ -513,7 +523,8 @@ class TrainingStep:
         )  # fmt: skip
         with torch.device("cuda"):
             self.trainer = build(self.config, runtime, self.data, RunLayout(Path("traced")))
-        trainer, train = self.trainer, self.data.train
+        trainer = self.trainer
+        train = self.data.train
         host = load_steps(train, steps(trainer.sampler, SamplerState(), 1), trainer.num_micro_steps, trainer.shape)
         with contextlib.closing(host):
             self.loaded = next(host)
