@@ -39,10 +39,10 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
     for name in ("src", "tgt"):
         drawn = mean * np.exp(shared + rng.normal(0, 0.2, num_pairs) - 0.1)
         lengths = np.clip(drawn.round(), 2, MAX_TOKENS).astype(np.int32)
-        ends = lengths.cumsum(dtype=np.int64)
+        stops = lengths.cumsum(dtype=np.int64)
         path = directory / f"{name}.{num_pairs}"
-        rng.integers(1, NUM_IDS, int(ends[-1]), dtype=np.uint16).tofile(path)
-        sides.append(Side(np.asarray(np.memmap(path, np.uint16, mode="r")), ends - lengths, lengths))
+        rng.integers(1, NUM_IDS, int(stops[-1]), dtype=np.uint16).tofile(path)
+        sides.append(Side(np.asarray(np.memmap(path, np.uint16, mode="r")), stops - lengths, lengths))
     return TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), *sides, None)
 
 

@@ -80,31 +80,31 @@ def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int, 
     program = compiled_program(model, is_tuned=True)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     rng = np.random.default_rng(seed)
-    best = math.inf
+    best_nll = math.inf
     best_weights = copy.deepcopy(model.state_dict())
-    one = padded_batch(data.train, np.array([0]))  # has a program of its own
-    for batch in [one, *list(batches(data.train, np.random.default_rng(0)))[:WARM_UPS]]:  # compiles
+    single_pair = padded_batch(data.train, np.array([0]))  # has a program of its own
+    for batch in [single_pair, *list(batches(data.train, np.random.default_rng(0)))[:WARM_UPS]]:  # compiles
         run(program, batch, precision).backward()
     optimizer.zero_grad()
     step = 0
-    left_out = 0.0
+    uncounted_s = 0.0
     started = time.monotonic()
     validations = 0
     while True:
         for batch in batches(data.train, rng):
-            share = (time.monotonic() - started - left_out) / seconds
+            share = (time.monotonic() - started - uncounted_s) / seconds
             if share >= (validations + 1) / NUM_VALIDATIONS:
-                began = time.monotonic()
+                validation_began = time.monotonic()
                 validations = validations + 1
                 nll = validation_nll(model, data.valid)
                 print(f"{share:.0%}, step {step}: validation nll {nll:.4f}", file=sys.stderr)
-                if nll < best:
-                    best = nll
+                if nll < best_nll:
+                    best_nll = nll
                     best_weights = copy.deepcopy(model.state_dict())
-                left_out += time.monotonic() - began
+                uncounted_s += time.monotonic() - validation_began
             if share >= 1:
                 model.load_state_dict(best_weights)
-                return step, best
+                return step, best_nll
             step += 1
             for group in optimizer.param_groups:
                 group["lr"] = PEAK * min(step / WARMUP_STEPS, (1 + math.cos(math.pi * share)) / 2)
@@ -150,11 +150,11 @@ def translate(model: MarianBaseline, data: PreparedData, store: TokenStore) -> l
     hypotheses = [""] * store.num_pairs
     for group in cut(order, store.src.lengths.astype(np.int64), BATCH_TOKENS):
         batch = padded_batch(store, group)
-        found = model.marian.generate(
+        output_ids = model.marian.generate(
             input_ids=batch.src_ids, attention_mask=batch.src_ids != pad_id, num_beams=BEAM_SIZE, use_cache=True,
             max_new_tokens=MAX_NEW_TOKENS, bad_words_ids=[[pad_id]], early_stopping=True,
         )  # fmt: skip
-        ids = [[token for token in row[1:] if token not in (0, pad_id)] for row in found.tolist()]
+        ids = [[token for token in row[1:] if token not in (0, pad_id)] for row in output_ids.tolist()]
         for number, text in zip(group, data.tokenizer.decode(ids), strict=True):
             hypotheses[number] = text
     return hypotheses

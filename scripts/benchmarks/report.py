@@ -38,10 +38,10 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
     paths = RunLayout(run)
     config = settings.load(paths.config)
-    chosen = read_runtime(paths.chosen)
+    runtime = read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = load_prepared(paths.data)
-    trainer = build(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
+    trainer = build(config, replace(runtime, device="cpu"), data, RunLayout(scratch))
     times: dict[bool, list[float]] = {True: [], False: []}
     trainer.hooks = [EventLog(), Console()]
     for hook in trainer.hooks:
@@ -69,11 +69,11 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
         started = time.perf_counter()
         for _ in range(_CALLS):
             report(step, 1000, figures)
-        alone = (time.perf_counter() - started) / _CALLS
+        metrics_s = (time.perf_counter() - started) / _CALLS
     with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
     return {
         "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * with_metrics_s, "ratio": with_metrics_s / step_s,
-        "one_report_us": 1e6 * alone, "share_of_a_step": alone / step_s,
+        "one_report_us": 1e6 * metrics_s, "share_of_a_step": metrics_s / step_s,
     }  # fmt: skip
 
 

@@ -51,8 +51,8 @@ class Connection:
         data = b""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while some := await self._loop.sock_recv(self._stream, 1 << 16):
-                    data += some
+                while received := await self._loop.sock_recv(self._stream, 1 << 16):
+                    data += received
         except ConnectionError:
             return statuses(data) if data else CUT
         except TimeoutError:
@@ -62,19 +62,19 @@ class Connection:
 
 def statuses(data: bytes) -> str:
     """Returns the statuses of the answers that a server has sent, and says where one is not clear."""
-    found = list[str]()
+    answers = list[str]()
     if data.startswith(b"HTTP/1.1 400") and b"Invalid HTTP request received." in data:  # the answer of uvicorn
         return "400"
     while data:
-        head, end, data = data.partition(b"\r\n\r\n")
+        head, separator, data = data.partition(b"\r\n\r\n")
         status = head[9:12].decode("latin-1")
         length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
         if status == "100":
             continue
         body = data[: int(length or b"0")]
         data = data[int(length or b"0") :]
-        found.append(status if end and is_clear(status, body) else f"{status} without a reason")
-    return " and ".join(found) or NOTHING
+        answers.append(status if separator and is_clear(status, body) else f"{status} without a reason")
+    return " and ".join(answers) or NOTHING
 
 
 def is_clear(status: str, body: bytes) -> bool:
@@ -223,18 +223,18 @@ async def attack(port: int, number: int, languages: dict[str, str]) -> dict[str,
     """Sends this many hostile requests, of all kinds in turn, and returns the answers of each kind."""
     random.seed(1)
     answers = {name: Counter[str]() for name in KINDS}
-    left = iter([list(KINDS)[place % len(KINDS)] for place in range(number)])
+    names = iter([list(KINDS)[place % len(KINDS)] for place in range(number)])
     async with asyncio.TaskGroup() as tasks:
         for _ in range(AT_ONCE):
-            tasks.create_task(attack_in_turn(port, left, answers, languages))
+            tasks.create_task(attack_in_turn(port, names, answers, languages))
     return answers
 
 
 async def attack_in_turn(
-    port: int, left: Iterable[str], answers: dict[str, Counter[str]], languages: dict[str, str]
+    port: int, names: Iterable[str], answers: dict[str, Counter[str]], languages: dict[str, str]
 ) -> None:  # fmt: skip
     """Sends what is left, one after the other."""
-    for name in left:
+    for name in names:
         with socket.socket() as stream:
             stream.setblocking(False)
             await asyncio.get_running_loop().sock_connect(stream, ("127.0.0.1", port))

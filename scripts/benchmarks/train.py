@@ -168,8 +168,8 @@ def _rows(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> I
         if "reason" in answer:
             yield {"system": system, "tgt_tokens_per_s": None, **answer}
         else:
-            used = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
-            yield {"system": system, **answer, "model_flop_utilisation": used / machine["product_flops_per_s"]}
+            flops_per_s = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
+            yield {"system": system, **answer, "model_flop_utilisation": flops_per_s / machine["product_flops_per_s"]}
 
 
 def _compare_losses(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -179,11 +179,11 @@ def _compare_losses(job: Job, arguments: argparse.Namespace, machine: dict[str, 
         if reasons := [answer["reason"] for answer in answers if "reason" in answer]:
             yield {"system": system, "reason": reasons[0]}
             continue
-        last = [mean(answer["losses"][-50:]) for answer in answers]
-        spread = stdev(last) if len(last) > 1 else 0.0
+        final_losses = [mean(answer["losses"][-50:]) for answer in answers]
+        spread = stdev(final_losses) if len(final_losses) > 1 else 0.0
         every = max(1, arguments.loss_steps // 100)
         curves = [answer["losses"][every - 1 :: every] for answer in answers]
-        yield {"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves}
+        yield {"system": system, "last": final_losses, "mean": mean(final_losses), "std": spread, "curves": curves}
 
 
 def _head(machine: dict[str, Any]) -> list[str]:

@@ -99,10 +99,10 @@ def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
 
 
 def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
-    ends = lengths.cumsum(dtype=np.int64)
-    tokens = rng.integers(2, num_ids, ends[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
-    tokens[ends - 1] = 0  # </s>
-    return Side(tokens, ends - lengths, lengths)
+    stops = lengths.cumsum(dtype=np.int64)
+    tokens = rng.integers(2, num_ids, stops[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
+    tokens[stops - 1] = 0  # </s>
+    return Side(tokens, stops - lengths, lengths)
 
 
 # The systems
@@ -112,12 +112,12 @@ def mtx_system(
     config: Config,
     data: PreparedData,
     device: torch.device,
-    chosen: RuntimeChoices | None = None,
+    runtime: RuntimeChoices | None = None,
 ) -> System:
     """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
     paths = RunLayout(Path(config.run_dir))
-    chosen = chosen or choose_runtime(paths, config, device, data)
-    trainer = build(config, chosen, data, paths)
+    runtime = runtime or choose_runtime(paths, config, device, data)
+    trainer = build(config, runtime, data, paths)
     k = trainer.num_micro_steps
     shape = trainer.shape
     planned = steps(trainer.sampler, SamplerState(), 1 << 40)
@@ -145,9 +145,9 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
     """
     batches = bucketed(store, config.training.batch_tokens)
     number = min(len(batches), NUM_SHAPES[device.type])
-    chosen = [padded_batch(store, batches[(2 * i + 1) * len(batches) // (2 * number)]) for i in range(number)]
-    chosen = [batch.pinned() for batch in chosen] if device.type == "cuda" else chosen
-    ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in chosen]
+    padded = [padded_batch(store, batches[(2 * i + 1) * len(batches) // (2 * number)]) for i in range(number)]
+    padded = [batch.pinned() for batch in padded] if device.type == "cuda" else padded
+    ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in padded]
     rng = np.random.default_rng(config.seed)
     source = (ready[i] for _ in itertools.count() for i in rng.permutation(number))
     return System(source, plain_update(config, store.num_ids, device, name))
@@ -269,9 +269,9 @@ def _window(system: System, seconds: float, device: torch.device) -> _Window:
     window = _Window()
     begun = time.perf_counter()
     while window.seconds < seconds:
-        asked = time.perf_counter()
+        wait_began = time.perf_counter()
         step = next(system.source)
-        window.waited_s += time.perf_counter() - asked
+        window.waited_s += time.perf_counter() - wait_began
         system.update(step, MEASURED_RATE)
         window.num_steps += 1
         window.num_src_tokens += step.num_src_tokens

@@ -32,7 +32,7 @@ class GeneratedCorpus:
     def tsv(self) -> bytes:
         """Gives the corpus as `mtx.data.sources` reads it: lines of part TAB source TAB target, in UTF-8."""
         parts = {"train": self.train, "valid": self.valid, "test": self.test}
-        lines = (f"{part}\t{example.src}\t{example.tgt}\n" for part, examples in parts.items() for example in examples)
+        lines = (f"{part}\t{pair.src}\t{pair.tgt}\n" for part, pairs in parts.items() for pair in pairs)
         return "".join(lines).encode()
 
 
@@ -62,12 +62,14 @@ def generate(seed: int) -> GeneratedCorpus:
             break
     train = familiar[:NUM_TRAIN]
     valid = familiar[NUM_TRAIN:][:NUM_VALID]
-    rest = familiar[NUM_TRAIN + NUM_VALID :]
+    remaining = familiar[NUM_TRAIN + NUM_VALID :]
     counts = Counter(word for example in train for word in _words(example))
     shown = {triple for example in train for triple in example.triples}
-    old = [example for example in rest if shown.issuperset(example.triples) and _common(example, counts)]
-    new = [example for example in novel if _common(example, counts)]
-    test = new[:NUM_HELD_OUT] + old[: NUM_TEST - NUM_HELD_OUT]
+    over_known_triples = [
+        example for example in remaining if shown.issuperset(example.triples) and _common(example, counts)
+    ]
+    over_new_triples = [example for example in novel if _common(example, counts)]
+    test = over_new_triples[:NUM_HELD_OUT] + over_known_triples[: NUM_TEST - NUM_HELD_OUT]
     rng.shuffle(test)
     return GeneratedCorpus(train, valid, test)
 

@@ -59,8 +59,8 @@ def relinked(markdown: str, page: Path, repository: str | None) -> str:
 def outside_code(markdown: str, change: Callable[[str], str]) -> str:
     """`markdown` with `change` applied to what is not a fenced block of code."""
     parts = []
-    end = 0
+    position = 0
     for match in _FENCE.finditer(markdown):
-        parts += [change(markdown[end : match.start()]), match[0]]
-        end = match.end()
-    return "".join([*parts, change(markdown[end:])])
+        parts += [change(markdown[position : match.start()]), match[0]]
+        position = match.end()
+    return "".join([*parts, change(markdown[position:])])

@@ -84,7 +84,7 @@ def _picture_paper(directory: Path) -> None:
     for picture in re.finditer(r"!\[.*?\]\(\.\./images/([\w-]+\.png)\)", text):
         if picture[1] in _MEASURED:
             continue
-        example = [found[1] for found in examples if found.end() < picture.start()][-1]
+        example = [match[1] for match in examples if match.end() < picture.start()][-1]
         console = code.InteractiveConsole()
         for line in [*imports[1].splitlines(), *example.splitlines(), ""]:
             console.push(line)

@@ -77,22 +77,22 @@ def record() -> list[tuple[float, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for command in COMMANDS:
             events.append((time.monotonic() - started, f"\x1b[32m{PROMPT}\x1b[0m\x1b[1m{command}\x1b[0m\r\n"))
-            ours, theirs = pty.openpty()
-            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+            printed, terminal = pty.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             environment = {**os.environ, "PATH": path, "TERM": "xterm-256color"}
             words = ["sh", "-c", command]
-            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
-            os.close(theirs)
+            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=terminal, stderr=terminal)
+            os.close(terminal)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while True:
                 try:
-                    data = os.read(ours, 65536)
+                    data = os.read(printed, 65536)
                 except OSError:  # as Linux says that the other end is closed
                     data = b""
                 if not data:
                     break
                 events.append((time.monotonic() - started, decoder.decode(data)))
-            os.close(ours)
+            os.close(printed)
             if process.wait():
                 sys.exit(f"{command}: exit code {process.returncode}\n{''.join(text for _, text in events)}")
     return events
@@ -166,12 +166,12 @@ def draw(cast: list[tuple[float, str]]) -> str:
             texts.append(f'<text class="{kind}" style="{timing}" y="{y}" textLength="{length}">{spans}</text>')
     starts = [shown[0][0] for shown in history]
     steps = []
-    last = 0
+    last_hidden = 0
     for at in sorted({*starts}):
-        above = max(bisect_right(starts, at) - ROWS, 0)
-        if above != last:
-            steps.append(f"{100 * at / SECONDS:.2f}%{{transform:translateY(-{above * LINE}px)}}")
-            last = above
+        num_hidden = max(bisect_right(starts, at) - ROWS, 0)
+        if num_hidden != last_hidden:
+            steps.append(f"{100 * at / SECONDS:.2f}%{{transform:translateY(-{num_hidden * LINE}px)}}")
+            last_hidden = num_hidden
     scroll = f"@keyframes s{{0%{{transform:none}}{''.join(steps)}}}{MOVING}{{.s{{animation:s {SECONDS}s step-end}}}}"
     final = max(len(history) - ROWS, 0) * LINE
     title = f"mtx train demo, sped up {cast[-1][0] / SECONDS:.0f} times"

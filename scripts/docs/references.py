@@ -84,27 +84,27 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _range(metadata: list[Any]) -> str:
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for part in [inner for outer in metadata for inner in (outer, *getattr(outer, "metadata", []))]:
         for name in ("ge", "gt", "le", "lt"):
             if getattr(part, name, None) is not None:
-                found[name] = getattr(part, name)
-    low = found.get("ge", found.get("gt"))
-    high = found.get("le", found.get("lt"))
+                bounds[name] = getattr(part, name)
+    low = bounds.get("ge", bounds.get("gt"))
+    high = bounds.get("le", bounds.get("lt"))
     if low is None:
         return ""
-    start = f"from {low:,}" if "ge" in found else f"above {low:,}"
+    start = f"from {low:,}" if "ge" in bounds else f"above {low:,}"
     if high is None or high >= limits.MAX_COUNT:
         return start
-    return f"{start} {'to' if 'le' in found else 'to below'} {high:,}"
+    return f"{start} {'to' if 'le' in bounds else 'to below'} {high:,}"
 
 
 def command_reference() -> str:
     """A section for each command: what it does, its usage, arguments, options and examples."""
     group: Any = typer.main.get_command(cli.app)
     context = group.make_context("mtx", [], resilient_parsing=True)
-    own = _parameters([one for one in group.params if one.name != "help"], context)
-    parts = ["## Options of `mtx` itself\n", own]
+    global_options = _parameters([parameter for parameter in group.params if parameter.name != "help"], context)
+    parts = ["## Options of `mtx` itself\n", global_options]
     for title, names in EXAMPLES.items():
         parts += [f"## {title}\n", *(_command(group.commands[name], context, title) for name in names)]
     return "\n".join(parts)

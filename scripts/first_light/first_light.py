@@ -126,10 +126,10 @@ class Running:
         turn_ends = self._turn_began + self.stage.turn_s
         self._wait(turn_ends, budget_ends, f"killed at the end of its turn of {self.stage.turn_s:g} s")
 
-    def _wait(self, ends: float, budget_ends: float, reason: str) -> None:
+    def _wait(self, limit: float, budget_ends: float, reason: str) -> None:
         while self._process.poll() is None and not self.is_ready:
-            if time.monotonic() > min(ends, budget_ends):
-                self.end(reason if ends < budget_ends else "killed at the end of the budget")
+            if time.monotonic() > min(limit, budget_ends):
+                self.end(reason if limit < budget_ends else "killed at the end of the budget")
                 return
             time.sleep(0.05)
         if (code := self._process.poll()) is not None:
@@ -140,13 +140,13 @@ class Running:
         if self.outcome:
             return
         self.outcome = outcome
-        now = self._ended or time.monotonic()
+        ended = self._ended or time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(1.0)
-        seconds = round(now - self._started, 1)
-        turn_s = round(now - self._turn_began, 1) if self._turn_began else None
+        seconds = round(ended - self._started, 1)
+        turn_s = round(ended - self._turn_began, 1) if self._turn_began else None
         report(
             "stage", name=self.stage.name, outcome=outcome, seconds=seconds, turn_s=turn_s, last_line=self._last[:99]
         )
@@ -155,7 +155,7 @@ class Running:
                 report("run", name=self.stage.name, wall_s=seconds, **describe_run(self.stage.run))
 
 
-def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
+def run_stages(together: Sequence[Stage], one_by_one: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
     """Runs stages side by side with their turns one after the other, then others one by one.
 
     Returns:
@@ -164,20 +164,20 @@ def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, b
     running = list[Running]()
     try:
         running += [Running(stage, log) for stage in together]
-        for each in sorted(running, key=lambda each: each.stage.limit_s):
-            each.wait_until_ready(budget_ends)
-        for each in running:
-            each.take_turn(budget_ends)
-        for stage in alone:
+        for stage_process in sorted(running, key=lambda stage_process: stage_process.stage.limit_s):
+            stage_process.wait_until_ready(budget_ends)
+        for stage_process in running:
+            stage_process.take_turn(budget_ends)
+        for stage in one_by_one:
             if budget_ends - time.monotonic() < LEAST_S:
                 report("stage", name=stage.name, outcome="skipped: the budget is spent")
                 continue
             running.append(Running(stage, log))
             running[-1].wait_until_ready(budget_ends)
     finally:
-        for each in running:
-            each.end("interrupted")
-    return [each.stage.name for each in running if each.outcome != "done"]
+        for stage_process in running:
+            stage_process.end("interrupted")
+    return [stage_process.stage.name for stage_process in running if stage_process.outcome != "done"]
 
 
 def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage], list[Stage]]:
@@ -283,10 +283,10 @@ def main() -> int:
         }  # fmt: skip
         phases = list_stages(device, data, out, work)
         names = [stage.name for phase in phases for stage in phase]
-        chosen = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
-        if unknown := [name for name in chosen if name not in names]:
+        chosen_names = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
+        if unknown := [name for name in chosen_names if name not in names]:
             sys.exit(f"error: STAGES: there is no {', '.join(unknown)}, only {', '.join(names)}")
-        first, together, last = ([stage for stage in phase if stage.name in chosen] for phase in phases)
+        first, together, last = ([stage for stage in phase if stage.name in chosen_names] for phase in phases)
         machine = Stage("machine", [sys.executable, HERE / "probe_machine.py", device], 60)
         failed = run_stages([], [machine], log, budget_ends)
         if not failed:  # without the packages or the device, no stage can work

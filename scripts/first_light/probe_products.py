@@ -90,11 +90,11 @@ class Products:
 
     def fp8(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
         x, weight = (self.random(n, inner).to(torch.float8_e4m3fn) for n in (rows, columns))
-        one = torch.ones((), device=self.device)
+        unit_scale = torch.ones((), device=self.device)
         by_row, by_column = (torch.ones(size, device=self.device) for size in ((rows, 1), (1, columns)))
         scaled = [
             self.ms(lambda a=a, b=b: torch._scaled_mm(x, weight.T, a, b, out_dtype=torch.bfloat16, use_fast_accum=True))
-            for a, b in ((one, one), (by_row, by_column))
+            for a, b in ((unit_scale, unit_scale), (by_row, by_column))
         ]
         rate = self._rate(scaled[0], rows, inner, columns)
         return rate | {"rowwise_tflops": self._rate(scaled[1], rows, inner, columns)["tflops"]}
@@ -104,8 +104,8 @@ class Products:
         weight = self.random(columns, inner)
         bias = self.random(columns)
         epilogue = self.ms(lambda: torch._addmm_activation(bias, x, weight.T))
-        apart = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
-        return {"ms": round(epilogue, 4), "apart_ms": round(apart, 4)}
+        separate_ms = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
+        return {"ms": round(epilogue, 4), "apart_ms": round(separate_ms, 4)}
 
     def attention(self, heads: int, size: int, rows: int, columns: int) -> dict[str, Any]:
         """Causal self-attention in mtx's own kernels, forward and backward."""
@@ -120,11 +120,11 @@ class Products:
             gradient = self.random(self.tokens, heads, size)
             forward = self.ms(lambda: layout.attend_joint(joint, None))
 
-            def both() -> None:
+            def run_both() -> None:
                 layout.attend_joint(joint, None).backward(gradient)
                 joint.grad = None
 
-            return {"ms": round(self.ms(both), 4), "forward_ms": round(forward, 4)}
+            return {"ms": round(self.ms(run_both), 4), "forward_ms": round(forward, 4)}
         finally:
             block_kernels._constants = constants
 
@@ -160,7 +160,7 @@ class Products:
             return x @ weight.T, gradient.T @ x
 
         tuned = torch.compile(calls, mode="max-autotune-no-cudagraphs", dynamic=False)
-        ms, tuned_ms = (self.ms(partial(each, x, weight, gradient)) for each in (calls, tuned))
+        ms, tuned_ms = (self.ms(partial(function, x, weight, gradient)) for function in (calls, tuned))
         return self._rate(tuned_ms, 2 * rows, inner, columns) | {"cublas_ms": round(ms, 4)}
 
     def loss(self, width: int, chunk_rows: int) -> dict[str, Any]:
@@ -190,9 +190,8 @@ class Products:
 
     def update(self, config: ModelConfig) -> dict[str, Any]:
         """The update of a step apart from its gradients."""
-        tensors = [
-            torch.randn(each.shape, device=self.device).requires_grad_() for each in parameters(config, self.ids)
-        ]
+        shapes = [parameter.shape for parameter in parameters(config, self.ids)]
+        tensors = [torch.randn(shape, device=self.device).requires_grad_() for shape in shapes]
         for tensor in tensors:
             tensor.grad = torch.randn_like(tensor)
         gradients = [tensor.grad for tensor in tensors]

@@ -51,7 +51,7 @@ def wheel_files(wheel: Path) -> dict[str, str]:
 def sdist_sizes(sdist: Path) -> dict[str, int]:
     """The size of each file of an sdist, by its path in the repository."""
     with tarfile.open(sdist) as archive:
-        return {one.name.partition("/")[2]: one.size for one in archive.getmembers() if one.isfile()}
+        return {member.name.partition("/")[2]: member.size for member in archive.getmembers() if member.isfile()}
 
 
 def check_files(wheel: Path, sdist: Path) -> None:

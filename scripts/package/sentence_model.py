@@ -64,9 +64,9 @@ def model() -> bytes:
         for place, kind, is_there in rule:
             weight[row, kind, BEFORE + place] = 1.0 if is_there else -1.0
             bias[row] -= is_there
-    ends = len(SENTENCE_ENDS)
-    never = len(ABBREVIATIONS)
-    decision = np.array([1.0] * ends + [-_NEVER] * never + [_ALWAYS], np.float32)
+    num_ends = len(SENTENCE_ENDS)
+    num_never = len(ABBREVIATIONS)
+    decision = np.array([1.0] * num_ends + [-_NEVER] * num_never + [_ALWAYS], np.float32)
     scores = np.zeros((5, len(rules), 1), np.float32)
     scores[2, :, 0] = decision
     offsets = np.array([0.0, -1.0, -0.5, -1.0, -1.0], np.float32)
@@ -87,15 +87,15 @@ def model() -> bytes:
     outputs = [helper.make_tensor_value_info("predictions", onnx.TensorProto.FLOAT, ["B", "T", 5])]
     weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "sentences", inputs, outputs, weights)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="mtx")
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="mtx")
     numbers = {unit: number for number, unit in enumerate(units)}
     vocabulary = {"lang": "", "idx": 0, "cutoff": 0, "lower": False, "_unit2id": numbers, "_id2unit": units}
     config = {"max_seqlen": 1_000_000, "batch_size": 32, "feat_funcs": FEATURES, "no_ssplit": False}
-    helper.set_model_props(made, {
+    helper.set_model_props(network, {
         "lang_code": "mul", "config": json.dumps(config), "vocab": json.dumps(vocabulary), "lexicon": "null",
     })  # fmt: skip
-    onnx.checker.check_model(made)
-    return made.SerializeToString(deterministic=True)
+    onnx.checker.check_model(network)
+    return network.SerializeToString(deterministic=True)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def main() -> None:
         for word in dict.fromkeys(line.split()):
             places = find_words(word, line)
             if word in lexicon and len(places) == 1 and len(find_words(lexicon[word], translation)) == 1:
-                [(start, end)] = places
-                parts = [line[:start], OPEN, word, CLOSE, line[end:]]
+                [(start, stop)] = places
+                parts = [line[:start], OPEN, word, CLOSE, line[stop:]]
                 tests.append(([part for part in parts if part != ""], lexicon[word]))
     tests = random.Random(1).sample(tests, min(arguments.segments, len(tests)))
     results = [best.marked for best in translator.translate_marked([segment for segment, _ in tests])]
@@ -59,10 +59,10 @@ def main() -> None:
     references = test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
     results = [best.marked for best in translator.translate_marked(segments)]
-    whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
+    num_whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
     texts = [bare(result)[0] for result in results]
-    bleu = [sacrebleu.corpus_bleu(some, [references]).score for some in (texts, plain)]
-    print(f"{whole:,} of {len(segments):,} sentences have all tags once and nested")
+    bleu = [sacrebleu.corpus_bleu(outputs, [references]).score for outputs in (texts, plain)]
+    print(f"{num_whole:,} of {len(segments):,} sentences have all tags once and nested")
     print(f"BLEU with tags {bleu[0]:.2f}, without {bleu[1]:.2f}")
 
 
@@ -76,22 +76,22 @@ def _with_tags(line: str, rng: random.Random) -> Marked:
     if kind == 3:
         parts: Marked = [before, " ", Tag("{0}"), " ", inner, " ", after]
     else:
-        first, last = _CODES if kind == 1 else (OPEN, CLOSE)
-        alone: Marked = [Tag('<ph id="2"/>'), " "] if kind == 2 else []
-        parts = [before, " ", first, *alone, inner, last, " ", after]
+        open_tag, close_tag = _CODES if kind == 1 else (OPEN, CLOSE)
+        placeholder: Marked = [Tag('<ph id="2"/>'), " "] if kind == 2 else []
+        parts = [before, " ", open_tag, *placeholder, inner, close_tag, " ", after]
     return [part for part in parts if part != ""]
 
 
 def _nesting(segment: Marked) -> list[tuple[str, str]] | None:
     """Each tag with the pair around it, sorted; None if pairs are not nested."""
-    found = list[tuple[str, str]]()
+    parents = list[tuple[str, str]]()
     stack = list[str]()
     for tag in (part for part in segment if isinstance(part, Tag)):
         if tag.kind == "close" and (not stack or tag.raw != _CLOSES[stack.pop()]):
             return None
-        found.append((tag.raw, stack[-1] if stack else ""))
+        parents.append((tag.raw, stack[-1] if stack else ""))
         stack += [tag.raw] if tag.kind == "open" else []
-    return None if stack else sorted(found)
+    return None if stack else sorted(parents)
 
 
 def _kind(translation: Marked, word: str) -> str:

@@ -73,10 +73,10 @@ class Attention:
         layout = self._layouts[num_queries, num_keys]
         sizes = block_kernels._constants(size)
         name = kernel.name.rpartition(".")[2]
-        begins, ends = layout.query_ranges if name == "_backward_of_keys" else layout.key_ranges
+        starts, stops = layout.query_ranges if name == "_backward_of_keys" else layout.key_ranges
         rows = sizes["ROWS"]
-        firsts = torch.arange(0, len(begins), rows)
-        lengths = ends[(firsts + rows).clamp_max(len(begins)) - 1] - begins[firsts]
+        firsts = torch.arange(0, len(starts), rows)
+        lengths = stops[(firsts + rows).clamp_max(len(starts)) - 1] - starts[firsts]
         num_tiles = int((lengths / rows).ceil().sum())
         return 2.0 * TILE_PRODUCTS[name] * num_tiles * heads * rows * rows * sizes["WIDTH"]
 

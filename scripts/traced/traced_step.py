@@ -253,13 +253,14 @@ def _check_blocks(named: dict[str, Any]) -> None:
 
 def _check_adam(arguments: Any, options: Any) -> None:
     """What torch's fused Adam requires on CUDA: lists that match, in fp32, and steps of one element on the device."""
-    parameters, *states, steps = arguments[:4] + arguments[5:6]
+    parameters, *states, step_numbers = arguments[:4] + arguments[5:6]
     for name, tensors in zip(("gradients", "exp_avgs", "exp_avg_sqs"), states, strict=True):
         for parameter, tensor in zip(parameters, tensors, strict=True):
-            same = tensor.shape == parameter.shape and tensor.stride() == parameter.stride()
-            _require(tensor.is_cuda and same and tensor.dtype == parameter.dtype == torch.float32, name, tensor)
-    for step in steps:
-        _require(step.is_cuda and step.dtype == torch.float32 and step.numel() == 1, "state_steps", step)
+            has_same_layout = tensor.shape == parameter.shape and tensor.stride() == parameter.stride()
+            is_fp32 = tensor.dtype == parameter.dtype == torch.float32
+            _require(tensor.is_cuda and has_same_layout and is_fp32, name, tensor)
+    for number in step_numbers:
+        _require(number.is_cuda and number.dtype == torch.float32 and number.numel() == 1, "state_steps", number)
     for name in ("found_inf", "grad_scale"):
         if (scalar := options.get(name)) is not None:
             _require(scalar.is_cuda and scalar.dtype == torch.float32 and scalar.numel() == 1, name, scalar)
@@ -282,17 +283,17 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
     name = str(function._schema.name).removeprefix("aten::")
     written = [] if function._schema.is_mutable else _tensors(out)
     mutated = _tensors(inputs) if function._schema.is_mutable else []
-    read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
+    inputs_read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
     flops = flop_registry.get(function.overloadpacket)
     num_flops = int(flops(*inputs[0], **inputs[1], out_val=out)) if flops is not None else 0
     if function.overloadpacket in (aten.gather, aten.index_copy_):  # of the rest they touch what the index names
-        read = read[1:]
+        inputs_read = inputs_read[1:]
         mutated = []
     kind = "attention" if "attn" in name or "attention" in name else "product" if num_flops else "operation"
-    num_bytes = sum(tensor.nbytes for tensor in read + written)
+    num_bytes = sum(tensor.nbytes for tensor in inputs_read + written)
     if mutated:
         num_bytes += _mutated_bytes(function, inputs)
-    return Kernel(part, kind, name, _launches(function, inputs[0]), num_bytes, num_flops, _shapes(read))
+    return Kernel(part, kind, name, _launches(function, inputs[0]), num_bytes, num_flops, _shapes(inputs_read))
 
 
 class _Kernels(TorchDispatchMode):
@@ -317,13 +318,13 @@ class _Kernels(TorchDispatchMode):
 
 def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
     """Returns the kernels of an operation of mtx's own, which consists of others that the compiler does not see."""
-    seen = _Kernels()
+    launches = _Kernels()
     with (
-        detect_fake_mode((arguments, options)), seen, torch.no_grad(),  # type: ignore[union-attr]
-        mock.patch.object(block_kernels, "_launch", seen.launch),
+        detect_fake_mode((arguments, options)), launches, torch.no_grad(),  # type: ignore[union-attr]
+        mock.patch.object(block_kernels, "_launch", launches.launch),
     ):  # fmt: skip
         OPDEFS[function._schema.name]._init_fn(*arguments, **options)
-    return seen.kernels
+    return launches.kernels
 
 
 def _mutated_bytes(function: Any, inputs: Any) -> int:
@@ -515,8 +516,9 @@ class TrainingStep:
     """
 
     def __init__(self, preset: str, compiled: bool, tokens: int = 25_000, changes: Sequence[str] = ()):
-        given = [f"model.preset={preset}", f"training.batch_tokens={tokens}", "data.src=en", "data.tgt=de", *changes]
-        self.config = settings.resolve(None, [*given, "run_dir=traced"]).config
+        sizes = [f"model.preset={preset}", f"training.batch_tokens={tokens}"]
+        languages = ["data.src=en", "data.tgt=de"]
+        self.config = settings.resolve(None, [*sizes, *languages, *changes, "run_dir=traced"]).config
         self.data = drawn_data(self.config.data.max_tokens, 8 * tokens)
         runtime = RuntimeChoices(
             device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
@@ -542,8 +544,8 @@ def drawn_data(max_tokens: int, num_pairs: int) -> PreparedData:
     sides = []
     for drawn in (src, tgt):
         lengths = np.clip(np.rint(drawn), 2, max_tokens).astype(np.int32)
-        ends = lengths.cumsum(dtype=np.int64)
-        sides.append(Side(np.ones(ends[-1], np.uint16), ends - lengths, lengths))
+        stops = lengths.cumsum(dtype=np.int64)
+        sides.append(Side(np.ones(stops[-1], np.uint16), stops - lengths, lengths))
     store = TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), sides[0], sides[1], None)
     tokenizer: Any = SimpleNamespace(num_ids=NUM_IDS)
     report = {"src_tgt_ratio": float(sides[0].lengths.sum() / sides[1].lengths.sum())}
