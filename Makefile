@@ -27,6 +27,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.checks.size
+	$(BIN)/python -m scripts.checks.plain_code
 
 test: setup # what each change must pass: 5 minutes on two cores, in as many processes as there are cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --durations 20 -m "not extended and not slow and not net and not wheel"

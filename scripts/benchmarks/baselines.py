@@ -55,7 +55,8 @@ class PaddedBatch:
 
 def bucketed(store: TokenStore, batch_tokens: int) -> list[Ints]:
     """Sorts all pairs by length and cuts them into batches of at most `batch_tokens` padded target positions."""
-    src, tgt = store.src.lengths.astype(np.int64), store.tgt.lengths.astype(np.int64)
+    src = store.src.lengths.astype(np.int64)
+    tgt = store.tgt.lengths.astype(np.int64)
     # Source lengths rise and fall in turn, so that those of neighbours are similar when the target length grows.
     order = np.lexsort((np.where(tgt % 2, src, -src), tgt))
     return list(cut(order, tgt, batch_tokens))
@@ -63,26 +64,31 @@ def bucketed(store: TokenStore, batch_tokens: int) -> list[Ints]:
 
 def cut(order: Ints, tgt_lengths: Ints, batch_tokens: int) -> list[Ints]:
     """Cuts `order` into batches of at most `batch_tokens` padded target positions."""
-    batches, start, longest = [], 0, 0
+    batches = []
+    start = 0
+    longest = 0
     for i, length in enumerate(tgt_lengths[order].tolist()):
         longest = max(longest, length)
         if i > start and longest * (i + 1 - start) > batch_tokens:
             batches.append(order[start:i])
-            start, longest = i, length
+            start = i
+            longest = length
     return [*batches, order[start:]]
 
 
 def padded_batch(store: TokenStore, pairs: Ints) -> PaddedBatch:
     """Returns the batch of these pairs; the decoder starts from pad."""
     pad_id = store.num_ids
-    src, tgt = _padded(store.src, pairs, pad_id), _padded(store.tgt, pairs, pad_id)
+    src = _padded(store.src, pairs, pad_id)
+    tgt = _padded(store.tgt, pairs, pad_id)
     start = torch.full((len(pairs), 1), pad_id)
     num_src, num_tgt = (int(side.lengths[pairs].sum()) for side in (store.src, store.tgt))
     return PaddedBatch(src, torch.cat([start, tgt[:, :-1]], 1), tgt, num_src, num_tgt)
 
 
 def _padded(side: Side, pairs: Ints, pad_id: int) -> Tensor:
-    starts, lengths = side.starts[pairs, None], side.lengths[pairs, None]
+    starts = side.starts[pairs, None]
+    lengths = side.lengths[pairs, None]
     column = np.arange(lengths.max())
     is_token = column < lengths
     ids = side.tokens[np.where(is_token, starts + column, starts)].astype(np.int64)
@@ -117,7 +123,8 @@ class TorchBaseline(Baseline):
 
     def __init__(self, config: ModelConfig, num_ids: int, max_tokens: int):
         super().__init__()
-        self.pad_id, self.dropout = num_ids, config.dropout
+        self.pad_id = num_ids
+        self.dropout = config.dropout
         self.embedding = nn.Embedding(num_ids + 1, config.d_model, padding_idx=num_ids)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         self.register_buffer("positions", sinusoidal_positions(max_tokens, config.d_model))
@@ -161,7 +168,8 @@ class MarianBaseline(Baseline):
         super().__init__()
         from transformers import MarianConfig, MarianMTModel  # only these systems need it
 
-        c, num_rows = ours.config, ours.pad_id + 1
+        c = ours.config
+        num_rows = ours.pad_id + 1
         config = MarianConfig(
             vocab_size=num_rows, max_position_embeddings=max_tokens, d_model=c.d_model, dropout=c.dropout,
             encoder_layers=c.num_encoder_layers, encoder_attention_heads=c.num_heads, encoder_ffn_dim=c.d_ff,

@@ -25,7 +25,8 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.storage.run_files import TRAIN_STORE
 
-MAX_TOKENS, NUM_IDS = 256, 32_000
+MAX_TOKENS = 256
+NUM_IDS = 32_000
 DRAWN = (("captions", 29_000, 13.5), ("WMT-like", 500_000, 27.0), ("WMT-like", 5_000_000, 27.0))
 SETTINGS = ((25_000, 1), (25_000, 4), (4096, 1))  # target tokens a step, micro-batches
 
@@ -38,10 +39,10 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
     for name in ("src", "tgt"):
         drawn = mean * np.exp(shared + rng.normal(0, 0.2, num_pairs) - 0.1)
         lengths = np.clip(drawn.round(), 2, MAX_TOKENS).astype(np.int32)
-        ends = lengths.cumsum(dtype=np.int64)
+        stops = lengths.cumsum(dtype=np.int64)
         path = directory / f"{name}.{num_pairs}"
-        rng.integers(1, NUM_IDS, int(ends[-1]), dtype=np.uint16).tofile(path)
-        sides.append(Side(np.asarray(np.memmap(path, np.uint16, mode="r")), ends - lengths, lengths))
+        rng.integers(1, NUM_IDS, int(stops[-1]), dtype=np.uint16).tofile(path)
+        sides.append(Side(np.asarray(np.memmap(path, np.uint16, mode="r")), stops - lengths, lengths))
     return TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), *sides, None)
 
 

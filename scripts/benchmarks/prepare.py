@@ -52,7 +52,8 @@ def tree_pss(root: int) -> int:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    tree, total = [root], 0
+    tree = [root]
+    total = 0
     for pid in tree:
         tree += [child for child, parent in parents.items() if parent == pid]
         with contextlib.suppress(OSError):
@@ -67,7 +68,8 @@ def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, A
         sys.executable, "-m", "mtx", "prepare", *settings, f"data.dir={corpus_dir}", "data.train=train",
         *(f"data.{key}={side}" for key, side in zip(("src", "tgt"), SIDES, strict=True)), f"run_dir={run_dir}",
     ]  # fmt: skip
-    started, peak = time.perf_counter(), 0
+    started = time.perf_counter()
+    peak = 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     log: list[str] = []
     assert process.stderr is not None

@@ -109,12 +109,13 @@ def _result_or_end(pool: ThreadPoolExecutor, arguments: argparse.Namespace, task
 def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
     """The figures of one system after so many minutes; of an earlier call if it was finished then."""
     place = arguments.dir / f"{system.replace(' ', '-').replace('.', '_')}-{minutes * 60:.0f}s"
-    stored, wanted = place.with_suffix(".json"), [*arguments.settings, *arguments.other, arguments.threads]
+    stored = place.with_suffix(".json")
+    inputs = [*arguments.settings, *arguments.other, arguments.threads]
     if not stored.exists():
         row = {"system": system, "minutes": minutes, **_systems(arguments)[system](arguments, place, minutes)}
-        stored.write_text(json.dumps({"settings": wanted, **row}) + "\n", encoding="utf-8")
+        stored.write_text(json.dumps({"settings": inputs, **row}) + "\n", encoding="utf-8")
     result: Row = json.loads(stored.read_text(encoding="utf-8"))
-    if result["settings"] != wanted:
+    if result["settings"] != inputs:
         sys.exit(f"error: {stored} is of other settings: {result['settings']}; another --dir starts anew")
     return result
 
@@ -142,15 +143,17 @@ def _process(
 
 def _mtx(arguments: argparse.Namespace, place: Path, minutes: float, name: str, settings: list[str]) -> Row:
     shutil.rmtree(place, ignore_errors=True)  # of an interrupted call, whose time nobody knows
-    limit, started = f"training.time_limit={60 * minutes:.0f}s", time.monotonic()
+    limit = f"training.time_limit={60 * minutes:.0f}s"
+    started = time.monotonic()
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, limit, f"run_dir={place}"]
     _process(command, arguments.threads, place.with_suffix(".log"), minutes)
     seconds = time.monotonic() - started
     paths = RunLayout(place)
-    (first, *_), events = stored_scores(paths).values(), list(read_events(paths.metrics))
+    scores, *_ = stored_scores(paths).values()
+    events = list(read_events(paths.metrics))
     nll = min(float(event["nll"]) for event in events if event["event"] == "validation")
     steps = max(int(event["step"]) for event in events if event["event"] == "train")
-    bleu, chrf = (float(first[key]["score"]) for key in ("bleu", "chrf"))
+    bleu, chrf = (float(scores[key]["score"]) for key in ("bleu", "chrf"))
     return {"bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": seconds}
 
 

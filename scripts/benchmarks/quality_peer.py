@@ -30,7 +30,10 @@ SIZES = (
     "model.num_encoder_layers=3", "model.num_decoder_layers=3", "model.d_model=256", "model.d_ff=1024",
     "model.num_heads=4", "tokenizer.vocab_size=auto",
 )  # fmt: skip
-PEAK, WARMUP_STEPS, NUM_VALIDATIONS, BEAM_SIZE = 0.002, 400, 12, 5
+PEAK = 0.002
+WARMUP_STEPS = 400
+NUM_VALIDATIONS = 12
+BEAM_SIZE = 5
 BATCH_TOKENS = 2048  # padded target positions
 POOL_BATCHES = 50  # of so many batches the sentences are sorted by length, but of an eighth of the text at most
 MAX_NEW_TOKENS = 200
@@ -49,7 +52,8 @@ def main() -> None:
     precision = fast_precision(CPU) if config.precision == "auto" else config.precision
     steps, nll = train(model, data, job["seconds"], config.seed, precision)
     (store, *_) = data.tests.values()
-    texts, form = (translate(model, data, store), store.tgt_texts()), data.tokenizer.normalization
+    texts = (translate(model, data, store), store.tgt_texts())
+    form = data.tokenizer.normalization
     hypotheses, references = (metrics.normalize_lines(lines, form) for lines in texts)
     scores = metrics.score(hypotheses, references, config.data.tgt, metrics=("bleu", "chrf"))
     bleu, chrf = (scores[name]["score"] for name in ("bleu", "chrf"))
@@ -59,7 +63,8 @@ def main() -> None:
 
 def batches(store: TokenStore, rng: np.random.Generator) -> Iterator[PaddedBatch]:
     """One epoch of batches of similar length, in random order."""
-    tgt, src = store.tgt.lengths.astype(np.int64), store.src.lengths
+    tgt = store.tgt.lengths.astype(np.int64)
+    src = store.src.lengths
     order = rng.permutation(store.num_pairs)
     size = min(round(POOL_BATCHES * BATCH_TOKENS / float(tgt.mean())), -(-store.num_pairs // 8))
     groups = []
@@ -74,25 +79,32 @@ def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int, 
     """Train, and leave the best weights in `model`; returns the number of steps and the best validation nll."""
     program = compiled_program(model, is_tuned=True)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
-    rng, best, best_weights = np.random.default_rng(seed), math.inf, copy.deepcopy(model.state_dict())
-    one = padded_batch(data.train, np.array([0]))  # has a program of its own
-    for batch in [one, *list(batches(data.train, np.random.default_rng(0)))[:WARM_UPS]]:  # compiles
+    rng = np.random.default_rng(seed)
+    best_nll = math.inf
+    best_weights = copy.deepcopy(model.state_dict())
+    single_pair = padded_batch(data.train, np.array([0]))  # has a program of its own
+    for batch in [single_pair, *list(batches(data.train, np.random.default_rng(0)))[:WARM_UPS]]:  # compiles
         run(program, batch, precision).backward()
     optimizer.zero_grad()
-    step, left_out, started, validations = 0, 0.0, time.monotonic(), 0
+    step = 0
+    uncounted_s = 0.0
+    started = time.monotonic()
+    validations = 0
     while True:
         for batch in batches(data.train, rng):
-            share = (time.monotonic() - started - left_out) / seconds
+            share = (time.monotonic() - started - uncounted_s) / seconds
             if share >= (validations + 1) / NUM_VALIDATIONS:
-                began, validations = time.monotonic(), validations + 1
+                validation_began = time.monotonic()
+                validations = validations + 1
                 nll = validation_nll(model, data.valid)
                 print(f"{share:.0%}, step {step}: validation nll {nll:.4f}", file=sys.stderr)
-                if nll < best:
-                    best, best_weights = nll, copy.deepcopy(model.state_dict())
-                left_out += time.monotonic() - began
+                if nll < best_nll:
+                    best_nll = nll
+                    best_weights = copy.deepcopy(model.state_dict())
+                uncounted_s += time.monotonic() - validation_began
             if share >= 1:
                 model.load_state_dict(best_weights)
-                return step, best
+                return step, best_nll
             step += 1
             for group in optimizer.param_groups:
                 group["lr"] = PEAK * min(step / WARMUP_STEPS, (1 + math.cos(math.pi * share)) / 2)
@@ -133,15 +145,16 @@ def validation_nll(model: MarianBaseline, store: TokenStore) -> float:
 def translate(model: MarianBaseline, data: PreparedData, store: TokenStore) -> list[str]:
     """Beam search of transformers, sentences of similar length together."""
     model.eval()
-    pad_id, order = data.tokenizer.pad_id, np.argsort(store.src.lengths, kind="stable")
+    pad_id = data.tokenizer.pad_id
+    order = np.argsort(store.src.lengths, kind="stable")
     hypotheses = [""] * store.num_pairs
     for group in cut(order, store.src.lengths.astype(np.int64), BATCH_TOKENS):
         batch = padded_batch(store, group)
-        found = model.marian.generate(
+        output_ids = model.marian.generate(
             input_ids=batch.src_ids, attention_mask=batch.src_ids != pad_id, num_beams=BEAM_SIZE, use_cache=True,
             max_new_tokens=MAX_NEW_TOKENS, bad_words_ids=[[pad_id]], early_stopping=True,
         )  # fmt: skip
-        ids = [[token for token in row[1:] if token not in (0, pad_id)] for row in found.tolist()]
+        ids = [[token for token in row[1:] if token not in (0, pad_id)] for row in output_ids.tolist()]
         for number, text in zip(group, data.tokenizer.decode(ids), strict=True):
             hypotheses[number] = text
     return hypotheses

@@ -34,12 +34,13 @@ def main() -> None:
         prepared = Path(directory, "prepared")
         mtx("prepare", "multi30k-en-de", f"data.dir={arguments.data_dir}", f"run_dir={prepared}").wait(LIMIT_S)
         for number in range(arguments.rounds):
-            alone, ranks = (
+            process_s, ranks_s = (
                 seconds_a_step(prepared, Path(directory, f"{size}-{number}"), arguments, size)
                 for size in (1, arguments.ranks)
             )
-            ratios.append(ranks / alone)
-            print(f"one process {alone:.3f} s a step, {arguments.ranks} ranks {ranks:.3f} s: {ratios[-1]:.3f} times")
+            ratio = ranks_s / process_s
+            ratios.append(ratio)
+            print(f"one process {process_s:.3f} s a step, {arguments.ranks} ranks {ranks_s:.3f} s: {ratio:.3f} times")
     print(f"median: {statistics.median(ratios):.3f} times the time of one process with {arguments.ranks} threads")
 
 
@@ -56,16 +57,17 @@ def seconds_a_step(prepared: Path, run: Path, arguments: argparse.Namespace, siz
     devices = [] if size == 1 else ["--device", str(size)]
     threads = str(arguments.ranks // size)
     process = mtx("train", str(run), f"run_dir={run}", *settings, *devices, OMP_NUM_THREADS=threads)
-    ends = time.monotonic() + LIMIT_S
-    while (found := times(run / "metrics.jsonl"))[-1][0] < arguments.steps:
-        if process.poll() is not None or time.monotonic() > ends:
+    deadline = time.monotonic() + LIMIT_S
+    while (rows := times(run / "metrics.jsonl"))[-1][0] < arguments.steps:
+        if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             sys.exit(f"error: training ended before step {arguments.steps}, or took {LIMIT_S} s")
         time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     process.wait(LIMIT_S)
-    (first, started), (last, ended) = next(row for row in found if row[0] >= FIRST), found[-1]
-    return (ended - started) / (last - first)
+    first_step, started = next(row for row in rows if row[0] >= FIRST)
+    last_step, ended = rows[-1]
+    return (ended - started) / (last_step - first_step)
 
 
 def times(metrics: Path) -> list[tuple[int, float]]:

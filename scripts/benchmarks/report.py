@@ -28,19 +28,21 @@ from mtx.training.hooks import Console, EventLog
 from mtx.training.trainer import Update
 from scripts.benchmarks.machine import machine, versions
 
-_STEPS, _CALLS, _LONG = 600, 20_000, 100_000
+_STEPS = 600
+_CALLS = 20_000
+_LONG = 100_000
 _LIMIT_S = 600  # of drawing the report
 
 
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
     paths = RunLayout(run)
-    config, chosen = settings.load(paths.config), read_runtime(paths.chosen)
+    config = settings.load(paths.config)
+    runtime = read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = load_prepared(paths.data)
-    trainer = build(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
-    times_with_metrics: list[float] = []
-    times_without: list[float] = []
+    trainer = build(config, replace(runtime, device="cpu"), data, RunLayout(scratch))
+    times: dict[bool, list[float]] = {True: [], False: []}
     trainer.hooks = [EventLog(), Console()]
     trainer.event_listeners = [hook.on_event for hook in trainer.hooks]
     for hook in trainer.hooks:
@@ -56,7 +58,8 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     with trainer.cleanup:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
-            started, batch = time.perf_counter(), next(loaded)
+            started = time.perf_counter()
+            batch = next(loaded)
             figures = trainer.update(batch, step, 1e-3)
             figures.tolist()  # waits for the device
             if step % 2:
@@ -68,12 +71,11 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
         started = time.perf_counter()
         for _ in range(_CALLS):
             report(step, 1000, figures)
-        alone = (time.perf_counter() - started) / _CALLS
-    with_metrics_s = statistics.median(times_with_metrics)
-    step_s = statistics.median(times_without)
+        metrics_s = (time.perf_counter() - started) / _CALLS
+    with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
     return {
         "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * with_metrics_s, "ratio": with_metrics_s / step_s,
-        "one_report_us": 1e6 * alone, "share_of_a_step": alone / step_s,
+        "one_report_us": 1e6 * metrics_s, "share_of_a_step": metrics_s / step_s,
     }  # fmt: skip
 
 

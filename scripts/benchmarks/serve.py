@@ -63,10 +63,11 @@ class Server:
     """The running `mtx serve`: its port, process and log."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path):
-        self.process, self._log = process, log
-        ends = time.monotonic() + START_LIMIT_S
+        self.process = process
+        self._log = log
+        deadline = time.monotonic() + START_LIMIT_S
         while not (line := self._line("serving ")):
-            if process.poll() is not None or time.monotonic() > ends:
+            if process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"error: the server did not start: {log.read_text()}")
             time.sleep(0.05)
         self.port = int(line["message"].rstrip("/").rpartition(":")[2])
@@ -105,17 +106,20 @@ def served(model: Path, log: Path) -> Iterator[Server]:
 
 def make_texts(path: Path, num_sentences: int) -> list[tuple[str, int]]:
     """Returns texts of one to three sentences, in a random order that is always the same, and the sentences of each."""
-    sentences, rng = list(filter(None, map(str.strip, read_lines(path)))), random.Random(1)
+    sentences = list(filter(None, map(str.strip, read_lines(path))))
+    rng = random.Random(1)
     rng.shuffle(sentences)
-    rest, texts = iter(sentences[:num_sentences]), list[tuple[str, int]]()
-    while some := list(itertools.islice(rest, rng.choice((1, 1, 2, 3)))):
-        texts.append((" ".join(some), len(some)))
+    remaining = iter(sentences[:num_sentences])
+    texts = list[tuple[str, int]]()
+    while group := list(itertools.islice(remaining, rng.choice((1, 1, 2, 3)))):
+        texts.append((" ".join(group), len(group)))
     return texts
 
 
 def translate_file(model: Path, lines: Sequence[str], directory: Path) -> tuple[float, list[str]]:
     """Returns the seconds that `mtx translate FILE -o OUT` takes, and the translations."""
-    source, target = directory / "source", directory / "target"
+    source = directory / "source"
+    target = directory / "target"
     source.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     started = time.perf_counter()
     command = [*MTX, "translate", model, source, "-o", target]
@@ -127,7 +131,9 @@ class Client(asyncio.Protocol):
     """A client that asks for the translation of one text after the other, over one connection."""
 
     def __init__(self, texts: Iterator[Text], load: Load):
-        self._texts, self._load, self._answer = texts, load, b""
+        self._texts = texts
+        self._load = load
+        self._answer = b""
         self.is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,9 +143,9 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._answer += data
-        head, end, body = self._answer.partition(b"\r\n\r\n")
+        head, separator, body = self._answer.partition(b"\r\n\r\n")
         length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        if not end or len(body) < int(length):
+        if not separator or len(body) < int(length):
             return
         self._load.times.append(time.perf_counter() - self._started)
         self._load.num_sentences += self._text.num_sentences
@@ -169,19 +175,24 @@ class Client(asyncio.Protocol):
 
 async def run_load(server: Server, texts: Sequence[Text], num_clients: int, seconds: float) -> tuple[Load, list[float]]:
     """Lets the clients ask for some time, after a warm-up; returns what they saw, and the memory each second."""
-    load, rest, memory = Load(), itertools.cycle(texts), list[float]()
+    load = Load()
+    endless_texts = itertools.cycle(texts)
+    memory = list[float]()
     loop = asyncio.get_running_loop()
-    made = [
-        await loop.create_connection(lambda: Client(rest, load), "127.0.0.1", server.port) for _ in range(num_clients)
+    connections = [
+        await loop.create_connection(lambda: Client(endless_texts, load), "127.0.0.1", server.port)
+        for _ in range(num_clients)
     ]
     await asyncio.sleep(WARM_UP_S)
     load.times.clear()
-    load.num_sentences, load.num_same, end = 0, 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    load.num_sentences = 0
+    load.num_same = 0
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
         memory.append(server.memory())
-        await asyncio.sleep(min(1.0, max(0.0, end - time.perf_counter())))
+        await asyncio.sleep(min(1.0, max(0.0, deadline - time.perf_counter())))
     measured = Load(load.times.copy(), load.num_sentences, load.num_same, load.errors)
-    for _, client in made:
+    for _, client in connections:
         client.is_ending = True
     await asyncio.sleep(2)  # for the last answers
     return measured, memory
@@ -199,9 +210,10 @@ def fifths(memory: Sequence[float]) -> str:
 
 def report_load(load: Load, memory: Sequence[float], seconds: float, rates: Sequence[float]) -> None:
     """Prints the figures of the load."""
-    rate, file_rate = load.num_sentences / seconds, sum(rates) / len(rates)
+    rate = load.num_sentences / seconds
+    file_rate = sum(rates) / len(rates)
     rows = {
-        "mtx translate, before and after": " and ".join(f"{each:,.1f}" for each in rates) + " sentences/s",
+        "mtx translate, before and after": " and ".join(f"{number:,.1f}" for number in rates) + " sentences/s",
         "the server": f"{rate:,.1f} sentences/s, {len(load.times) / seconds:,.1f} requests/s",
         "of mtx translate": f"{rate / file_rate:.3f}",
         "errors": ", ".join(f"{name}: {number}" for name, number in load.errors.items()) or "none",
@@ -220,10 +232,9 @@ def report_hostile(answers: dict[str, Counter[str]], beside: Beside, quiet: Sequ
     print(f"\n{'hostile requests':34} {'number':>6} {'as expected':>11}  answers")
     for name, kind in KINDS.items():
         counts = answers[name]
-        number = sum(counts[each] for each in kind.expected)
-        if number != counts.total():
-            is_good = False
-        text = ", ".join(f"{each}: {count:,}" for each, count in counts.most_common())
+        number = sum(counts[answer] for answer in kind.expected)
+        is_good &= number == counts.total()
+        text = ", ".join(f"{answer}: {count:,}" for answer, count in counts.most_common())
         print(f"{name:34} {counts.total():6,} {number:11,}  {text}")
     print(f"{'all':34} {sum(map(Counter.total, answers.values())):6,}")
     print(f"\n{'beside them, a well-behaved client':34} {len(beside.times):,} answers, other than 200: {beside.errors}")
@@ -235,7 +246,8 @@ async def attacked(
     server: Server, number: int, languages: dict[str, str]
 ) -> tuple[dict[str, Counter[str]], list[float]]:
     """Sends the hostile requests; returns the answers, and the server's memory each second."""
-    attacking, memory = asyncio.ensure_future(attack(server.port, number, languages)), list[float]()
+    attacking = asyncio.ensure_future(attack(server.port, number, languages))
+    memory = list[float]()
     while not attacking.done():
         memory.append(server.memory())
         await asyncio.wait([attacking], timeout=1)
@@ -273,7 +285,8 @@ def measure_load(
 ) -> bool:  # fmt: skip
     """Measures the load, and `mtx translate` before and after; returns whether there was no error."""
     texts = make_texts(arguments.text, arguments.sentences)
-    lines, num_sentences = [text for text, _ in texts], sum(number for _, number in texts)
+    lines = [text for text, _ in texts]
+    num_sentences = sum(number for _, number in texts)
     about = f"{len(texts):,} of {num_sentences:,} sentences, {sum(map(len, lines)):,} characters"
     print(f"{'texts, one a request':34} {about}; {arguments.clients} clients", flush=True)
 
@@ -282,29 +295,31 @@ def measure_load(
         whole_s, translations = translate_file(arguments.model, lines, directory)
         return num_sentences / (whole_s - loading_s), translations
 
-    before, translations = file_rate()
+    rate_before, translations = file_rate()
     requests = [
         Text(request("POST", "/translate", json.dumps({"q": text, **languages}).encode()), number, translation)
         for (text, number), translation in zip(texts, translations, strict=True)
     ]
     load, memory = asyncio.run(run_load(server, requests, arguments.clients, arguments.seconds))
-    after, _ = file_rate()
-    report_load(load, memory, arguments.seconds, [before, after])
+    rate_after, _ = file_rate()
+    report_load(load, memory, arguments.seconds, [rate_before, rate_after])
     return not load.errors
 
 
 def measure_hostile(number: int, languages: dict[str, str], server: Server) -> bool:
     """Sends the hostile requests; returns whether each got the answer that it should get."""
-    with Beside(server.port, languages) as alone:
+    with Beside(server.port, languages) as quiet:
         time.sleep(5)
-    memory, num_files, started = server.memory(), server.num_files(), time.perf_counter()
+    memory = server.memory()
+    num_files = server.num_files()
+    started = time.perf_counter()
     with Beside(server.port, languages) as beside:
         answers, during = asyncio.run(attacked(server, number, languages))
     seconds = time.perf_counter() - started
     time.sleep(REST_S)
     with Beside(server.port, languages):
         time.sleep(1)
-    is_good = report_hostile(answers, beside, alone.times)
+    is_good = report_hostile(answers, beside, quiet.times)
     print(f"{'seconds':34} {seconds:,.0f}")
     print(f"{'memory, median of each fifth':34} {fifths(during)}")
     print(f"{'memory, before / most / at rest':34} {memory:,.1f} / {max(during):,.1f} / {server.memory():,.1f} MB")

@@ -18,7 +18,8 @@ AT_ONCE = 300  # hostile connections; the server takes 500
 LARGE = 100_000_000
 BLOCK = b"x" * (1 << 20)
 PATIENCE_S = 100.0  # longer than the server takes for anything
-NOTHING, CUT = "nothing", "cut off"
+NOTHING = "nothing"
+CUT = "cut off"
 
 
 def request(method: str, path: str, body: bytes = b"", *headers: str, kind: str = "application/json") -> bytes:
@@ -34,7 +35,8 @@ class Connection:
     """A connection of a hostile client, which sends and reads as it likes."""
 
     def __init__(self, stream: socket.socket):
-        self._stream, self._loop = stream, asyncio.get_running_loop()
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
 
     async def send(self, data: bytes) -> bool:
         """Sends bytes; returns whether the server still takes any."""
@@ -49,8 +51,8 @@ class Connection:
         data = b""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while some := await self._loop.sock_recv(self._stream, 1 << 16):
-                    data += some
+                while received := await self._loop.sock_recv(self._stream, 1 << 16):
+                    data += received
         except ConnectionError:
             return statuses(data) if data else CUT
         except TimeoutError:
@@ -60,20 +62,19 @@ class Connection:
 
 def statuses(data: bytes) -> str:
     """Returns the statuses of the answers that a server has sent, and says where one is not clear."""
-    found = list[str]()
+    answers = list[str]()
     if data.startswith(b"HTTP/1.1 400") and b"Invalid HTTP request received." in data:  # the answer of uvicorn
         return "400"
     while data:
-        head, end, data = data.partition(b"\r\n\r\n")
-        status, length = (
-            head[9:12].decode("latin-1"),
-            head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0],
-        )
+        head, separator, data = data.partition(b"\r\n\r\n")
+        status = head[9:12].decode("latin-1")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
         if status == "100":
             continue
-        body, data = data[: int(length or b"0")], data[int(length or b"0") :]
-        found.append(status if end and is_clear(status, body) else f"{status} without a reason")
-    return " and ".join(found) or NOTHING
+        body = data[: int(length or b"0")]
+        data = data[int(length or b"0") :]
+        answers.append(status if separator and is_clear(status, body) else f"{status} without a reason")
+    return " and ".join(answers) or NOTHING
 
 
 def is_clear(status: str, body: bytes) -> bool:
@@ -222,18 +223,18 @@ async def attack(port: int, number: int, languages: dict[str, str]) -> dict[str,
     """Sends this many hostile requests, of all kinds in turn, and returns the answers of each kind."""
     random.seed(1)
     answers = {name: Counter[str]() for name in KINDS}
-    left = iter([list(KINDS)[place % len(KINDS)] for place in range(number)])
+    names = iter([list(KINDS)[place % len(KINDS)] for place in range(number)])
     async with asyncio.TaskGroup() as tasks:
         for _ in range(AT_ONCE):
-            tasks.create_task(attack_in_turn(port, left, answers, languages))
+            tasks.create_task(attack_in_turn(port, names, answers, languages))
     return answers
 
 
 async def attack_in_turn(
-    port: int, left: Iterable[str], answers: dict[str, Counter[str]], languages: dict[str, str]
+    port: int, names: Iterable[str], answers: dict[str, Counter[str]], languages: dict[str, str]
 ) -> None:  # fmt: skip
     """Sends what is left, one after the other."""
-    for name in left:
+    for name in names:
         with socket.socket() as stream:
             stream.setblocking(False)
             await asyncio.get_running_loop().sock_connect(stream, ("127.0.0.1", port))
@@ -244,8 +245,10 @@ class Beside:
     """A well-behaved client, a thread that asks for a short translation again and again, each on a new connection."""
 
     def __init__(self, port: int, languages: dict[str, str]):
-        self.times, self.errors = list[float](), list[str]()
-        self._port, self._body = port, json.dumps({"q": "A man is reading a book.", **languages})
+        self.times = list[float]()
+        self.errors = list[str]()
+        self._port = port
+        self._body = json.dumps({"q": "A man is reading a book.", **languages})
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -261,7 +264,8 @@ class Beside:
 
     def _run(self) -> None:
         while not self._is_over.wait(0.1):
-            started, connection = time.perf_counter(), http.client.HTTPConnection("127.0.0.1", self._port, timeout=100)
+            started = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=100)
             try:
                 connection.request("POST", "/translate", self._body, {"Content-Type": "application/json"})
                 response = connection.getresponse()

@@ -54,7 +54,8 @@ def main() -> None:
         print(json.dumps(work(Job(**json.loads(arguments.worker)), STARTED)))
         return
     with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
-        threads, precision = arguments.threads, arguments.precision
+        threads = arguments.threads
+        precision = arguments.precision
         machine = _run(Job("machine", arguments.device, "tiny", 0, 0, threads, 0, scratch, precision))
         if "reason" in machine:
             sys.exit(f"error: {machine['reason']}")
@@ -107,10 +108,14 @@ def _arguments() -> argparse.Namespace:
 
 def _first_job(arguments: argparse.Namespace, machine: dict[str, Any], scratch: str) -> Job:
     """Prepares the text and returns the job that all systems share."""
-    device, limit_s = machine["device"], arguments.limit
+    device = machine["device"]
+    limit_s = arguments.limit
     preset = arguments.preset or ("cpu-reference" if device == "cpu" else "base")
-    tokens, num_ids = arguments.batch_tokens or PRESETS[preset].batch_tokens, PRESETS[preset].num_ids
-    seconds, threads, precision = arguments.seconds, arguments.threads, machine["precision"]
+    tokens = arguments.batch_tokens or PRESETS[preset].batch_tokens
+    num_ids = PRESETS[preset].num_ids
+    seconds = arguments.seconds
+    threads = arguments.threads
+    precision = machine["precision"]
     job = Job("mtx", device, preset, tokens, seconds, threads, num_ids, scratch, precision, limit_s)
     if arguments.loss_steps:
         job = replace(job, loss_steps=arguments.loss_steps, learning_rate=arguments.learning_rate)
@@ -163,8 +168,8 @@ def _rows(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> I
         if "reason" in answer:
             yield {"system": system, "tgt_tokens_per_s": None, **answer}
         else:
-            used = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
-            yield {"system": system, **answer, "model_flop_utilisation": used / machine["product_flops_per_s"]}
+            flops_per_s = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
+            yield {"system": system, **answer, "model_flop_utilisation": flops_per_s / machine["product_flops_per_s"]}
 
 
 def _compare_losses(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -174,11 +179,11 @@ def _compare_losses(job: Job, arguments: argparse.Namespace, machine: dict[str, 
         if reasons := [answer["reason"] for answer in answers if "reason" in answer]:
             yield {"system": system, "reason": reasons[0]}
             continue
-        last = [mean(answer["losses"][-50:]) for answer in answers]
-        spread = stdev(last) if len(last) > 1 else 0.0
+        final_losses = [mean(answer["losses"][-50:]) for answer in answers]
+        spread = stdev(final_losses) if len(final_losses) > 1 else 0.0
         every = max(1, arguments.loss_steps // 100)
         curves = [answer["losses"][every - 1 :: every] for answer in answers]
-        yield {"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves}
+        yield {"system": system, "last": final_losses, "mean": mean(final_losses), "std": spread, "curves": curves}
 
 
 def _head(machine: dict[str, Any]) -> list[str]:

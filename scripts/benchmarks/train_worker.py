@@ -87,7 +87,8 @@ def work(job: Job, started: float) -> dict[str, Any]:
 
 def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
     """Draws random ids with lengths like those of WMT: about 27 target tokens per sentence, and a similar source."""
-    rng, longest = np.random.default_rng(0), config.data.max_tokens
+    rng = np.random.default_rng(0)
+    longest = config.data.max_tokens
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
     sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
@@ -98,10 +99,10 @@ def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
 
 
 def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
-    ends = lengths.cumsum(dtype=np.int64)
-    tokens = rng.integers(2, num_ids, ends[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
-    tokens[ends - 1] = 0  # </s>
-    return Side(tokens, ends - lengths, lengths)
+    stops = lengths.cumsum(dtype=np.int64)
+    tokens = rng.integers(2, num_ids, stops[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
+    tokens[stops - 1] = 0  # </s>
+    return Side(tokens, stops - lengths, lengths)
 
 
 # The systems
@@ -111,13 +112,14 @@ def mtx_system(
     config: Config,
     data: PreparedData,
     device: torch.device,
-    chosen: RuntimeChoices | None = None,
+    runtime: RuntimeChoices | None = None,
 ) -> System:
     """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
     paths = RunLayout(Path(config.run_dir))
-    chosen = chosen or choose_runtime(paths, config, device, data)
-    trainer = build(config, chosen, data, paths)
-    k, shape = trainer.num_micro_steps, trainer.shape
+    runtime = runtime or choose_runtime(paths, config, device, data)
+    trainer = build(config, runtime, data, paths)
+    k = trainer.num_micro_steps
+    shape = trainer.shape
     planned = steps(trainer.sampler, SamplerState(), 1 << 40)
     loaded = load_steps(data.train, planned, k, shape, device.type == "cuda")
     number = itertools.count(1)
@@ -143,9 +145,9 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
     """
     batches = bucketed(store, config.training.batch_tokens)
     number = min(len(batches), NUM_SHAPES[device.type])
-    chosen = [padded_batch(store, batches[(2 * i + 1) * len(batches) // (2 * number)]) for i in range(number)]
-    chosen = [batch.pinned() for batch in chosen] if device.type == "cuda" else chosen
-    ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in chosen]
+    padded = [padded_batch(store, batches[(2 * i + 1) * len(batches) // (2 * number)]) for i in range(number)]
+    padded = [batch.pinned() for batch in padded] if device.type == "cuda" else padded
+    ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in padded]
     rng = np.random.default_rng(config.seed)
     source = (ready[i] for _ in itertools.count() for i in rng.permutation(number))
     return System(source, plain_update(config, store.num_ids, device, name))
@@ -170,7 +172,8 @@ def plain_update(
 ) -> Callable[[Work, float], Any]:
     """Returns one iteration of a plain training loop around a model, compiled for all shapes if `dynamic`."""
     torch.manual_seed(config.seed)
-    is_torch, longest = name.startswith("nn-transformer"), config.data.max_tokens
+    is_torch = name.startswith("nn-transformer")
+    longest = config.data.max_tokens
     model: Any
     if is_torch:
         model = TorchBaseline(config.model, num_ids, longest)
@@ -183,7 +186,8 @@ def plain_update(
     in_bf16 = "bf16" in name or (is_torch and device.type == "cuda" and config.precision != "fp32")
 
     def update(step: Work, rate: float) -> Any:
-        loss, batches = torch.zeros((), device=device), step.payload
+        loss = torch.zeros((), device=device)
+        batches = step.payload
         batch: PaddedBatch
         for batch in batches:
             with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16):
@@ -262,11 +266,12 @@ class _Window:
 
 def _window(system: System, seconds: float, device: torch.device) -> _Window:
     """Trains a whole number of steps, for at least `seconds`."""
-    window, begun = _Window(), time.perf_counter()
+    window = _Window()
+    begun = time.perf_counter()
     while window.seconds < seconds:
-        asked = time.perf_counter()
+        wait_began = time.perf_counter()
         step = next(system.source)
-        window.waited_s += time.perf_counter() - asked
+        window.waited_s += time.perf_counter() - wait_began
         system.update(step, MEASURED_RATE)
         window.num_steps += 1
         window.num_src_tokens += step.num_src_tokens
@@ -294,8 +299,10 @@ def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
     projections of attention, its scores and weighted sums over each sentence's own tokens (causal attention: over the
     tokens up to the query), the feed-forward layers and the output layer.
     """
-    d, ff = config.d_model, config.d_ff
-    src, tgt = store.src.lengths.astype(np.float64), store.tgt.lengths.astype(np.float64)
+    d = config.d_model
+    ff = config.d_ff
+    src = store.src.lengths.astype(np.float64)
+    tgt = store.tgt.lengths.astype(np.float64)
     encoder = src * (4 * d * d + 2 * d * ff) + 2 * d * src * src
     decoder = tgt * (6 * d * d + 2 * d * ff) + src * 2 * d * d + 2 * d * (tgt * (tgt + 1) / 2 + tgt * src)
     per_pair = config.num_encoder_layers * encoder + config.num_decoder_layers * decoder + tgt * d * store.num_ids

@@ -119,17 +119,18 @@ def _arguments() -> argparse.Namespace:
     if arguments.preset and not arguments.src:
         parser.error("--preset needs --src FILE with sentences of real length")
     arguments.systems = arguments.systems.split(",") if arguments.systems else None
-    arguments.modes = [mode for mode in MODES if mode in _known("--modes", arguments.modes.split(","), MODES, parser)]
-    _known("--systems", arguments.systems or (), SYSTEMS, parser)
+    modes = arguments.modes.split(",")
+    _check_names("--modes", modes, MODES, parser)
+    arguments.modes = [mode for mode in MODES if mode in modes]
+    _check_names("--systems", arguments.systems or (), SYSTEMS, parser)
     if min(arguments.lines, arguments.threads, arguments.repeats) < 1:
         parser.error("--lines, --threads and --repeats must be at least 1")
     return arguments
 
 
-def _known(option: str, names: Iterable[str], known: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
-    if unknown := set(names) - set(known):
-        parser.error(f"{option}: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(known)}")
-    return names
+def _check_names(option: str, names: Iterable[str], allowed: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    if unknown := set(names) - set(allowed):
+        parser.error(f"{option}: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(allowed)}")
 
 
 def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
@@ -138,7 +139,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     from mtx.storage import model_description
     from scripts.benchmarks.translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
-    device, model = find_device(arguments.device), scratch / "model"
+    device = find_device(arguments.device)
+    model = scratch / "model"
     if arguments.model:
         copy_model(arguments.model, model)
     name, sources, references = find_text(arguments.model, arguments.src, arguments.ref)
@@ -148,8 +150,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     _write_json(scratch / "text.json", {"lines": text.lines, "line_of_25": text.line_of_25})
     info = model_description.read(model).info
     precision = fast_precision(device) if arguments.precision == "auto" else arguments.precision
-    known = CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS
-    systems = list(arguments.systems or [each for each in known if precision == "bf16" or "bf16" not in each])
+    all_systems = CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS
+    systems = list(arguments.systems or [name for name in all_systems if precision == "bf16" or "bf16" not in name])
     if arguments.preset:
         systems = [system for system in systems if not system.startswith("mtx-ctranslate2")]
     exports = write_exports(model, systems, scratch)
@@ -192,7 +194,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
 
 def _throughput_settings(job: Job) -> list[Setting]:
-    threads, kind = job.setting.threads, job.device.partition(":")[0]
+    threads = job.setting.threads
+    kind = job.device.partition(":")[0]
     if job.system.startswith("mtx-"):
         return [job.setting]
     if job.system == "transformers":
@@ -203,9 +206,9 @@ def _throughput_settings(job: Job) -> list[Setting]:
 
 def _latency_settings(job: Job) -> list[Setting]:
     """Returns a setting with all threads and one with a single thread, which can be faster for one sentence."""
-    first = _throughput_settings(job)[0]
-    is_fixed = job.system.startswith("mtx-") or job.device != "cpu" or first.threads == 1
-    return [first] if is_fixed else [first, replace(first, threads=1)]
+    setting = _throughput_settings(job)[0]
+    is_fixed = job.system.startswith("mtx-") or job.device != "cpu" or setting.threads == 1
+    return [setting] if is_fixed else [setting, replace(setting, threads=1)]
 
 
 def _rounds(
@@ -221,16 +224,16 @@ def _rounds(
         for system in systems:
             its_runs = [run for run in runs if run.system == system]
             jobs = [] if system in reasons else _jobs(replace(job, system=system), modes, its_runs)
-            for each in jobs:
-                print(f"round {number + 1} of {repeats}: {system}, {each.setting}", file=sys.stderr, flush=True)
-                answer = _run(each)
+            for system_job in jobs:
+                print(f"round {number + 1} of {repeats}: {system}, {system_job.setting}", file=sys.stderr, flush=True)
+                answer = _run(system_job)
                 if "reason" in answer:
-                    print(f"{system}, {each.setting}: {answer['reason']}", file=sys.stderr)
+                    print(f"{system}, {system_job.setting}: {answer['reason']}", file=sys.stderr)
                     if not its_runs:
                         reasons[system] = answer["reason"]
                     continue
                 load_s = {"load_s": answer["load_s"]}
-                new_runs = [Run(system, m, each.setting, answer[m] | load_s) for m in modes if m in answer]
+                new_runs = [Run(system, m, system_job.setting, answer[m] | load_s) for m in modes if m in answer]
                 runs += new_runs
                 its_runs += new_runs
             if its_runs:
@@ -240,12 +243,13 @@ def _rounds(
 
 def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
     """Returns jobs for all settings of a system that has not run yet, or else for those near the best of each mode."""
-    throughput, latency = {}, {}
+    throughput = {}
+    latency = {}
     for mode in modes:
         throughput[mode] = _near_best(runs, mode, "seconds") if runs else _throughput_settings(job)
         latency[mode] = _near_best(runs, mode, "latency_ms") if runs else _latency_settings(job)
     lists = [by_mode[mode] for by_mode in (throughput, latency) for mode in modes]
-    settings = dict.fromkeys(setting for each in lists for setting in each)
+    settings = dict.fromkeys(setting for settings_of_mode in lists for setting in settings_of_mode)
     return [
         replace(
             job, setting=setting, throughput=tuple(mode for mode in modes if setting in throughput[mode]),
@@ -258,8 +262,8 @@ def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
 def _near_best(runs: Iterable[Run], mode: str, key: str) -> list[Setting]:
     """Returns the settings whose figure is within `NEAR_BEST` of the smallest."""
     measured = [run for run in runs if run.mode == mode and key in run.figures]
-    most = NEAR_BEST * min((run.figures[key] for run in measured), default=0.0)
-    return list(dict.fromkeys(run.setting for run in measured if run.figures[key] <= most))
+    limit = NEAR_BEST * min((run.figures[key] for run in measured), default=0.0)
+    return list(dict.fromkeys(run.setting for run in measured if run.figures[key] <= limit))
 
 
 def _best(runs: Iterable[Run], mode: str, key: str) -> Run | None:
@@ -312,13 +316,17 @@ def _row(
     from mtx.decoding import metrics
 
     row: dict[str, Any] = {"system": system, "mode": mode}
-    own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
-    best, fastest_call = _best(own, mode, "seconds"), _best(own, mode, "latency_ms")
-    baseline = None if is_random else _best(ours, mode, "seconds")
+    runs_of_mode = [run for run in runs if run.mode == mode]
+    system_runs = [run for run in runs_of_mode if run.system == system]
+    baseline_runs = [run for run in runs_of_mode if run.system == BASELINE]
+    best = _best(system_runs, mode, "seconds")
+    fastest_call = _best(system_runs, mode, "latency_ms")
+    baseline = None if is_random else _best(baseline_runs, mode, "seconds")
     if best is None or fastest_call is None:
         reason = reasons.get(system, "only some of its settings could run")
         return {**row, "sentences_per_s": None, "latency_ms": None, "reason": reason}
-    same_setting = [run.figures for run in own if run.setting == best.setting]
+    same_setting = [run.figures for run in system_runs if run.setting == best.setting]
+    with_latency = [run.figures for run in system_runs if "latency_ms" in run.figures]
     lines = best.figures["translations"]
     expected = baseline.figures["translations"] if baseline else None
     return {
@@ -326,7 +334,7 @@ def _row(
         "sentences_per_s": best.figures["sentences_per_s"],
         "target_tokens_per_s": best.figures["target_tokens_per_s"],
         **{key: fastest_call.figures[key] for key in ("latency_ms", "latency_p95_ms")},
-        "latency_25_tokens_ms": min(run.figures["latency_25_tokens_ms"] for run in own if "latency_ms" in run.figures),
+        "latency_25_tokens_ms": min(figures["latency_25_tokens_ms"] for figures in with_latency),
         "load_s": min(figures["load_s"] for figures in same_setting),
         "memory_mb": best.figures["memory_mb"],
         "identical": expected and sum(1 for a, b in zip(lines, expected, strict=True) if a == b) / len(lines),
@@ -358,21 +366,21 @@ def _ratios(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yields how mtx compares with CTranslate2 called directly, at the best of its settings, in each mode."""
     by_key = {(row["system"], row["mode"]): row for row in rows if "reason" not in row}
     for (system, mode), direct in by_key.items():
-        if own := by_key.get((f"mtx-{system}", mode)):
-            one = own["latency_25_tokens_ms"] / direct["latency_25_tokens_ms"]
-            rate = own["sentences_per_s"] / direct["sentences_per_s"]
-            yield f"mtx / {system}, {mode}: {one:.2f} of its time for one sentence, {rate:.2f} of its rate for all"
+        if ours := by_key.get((f"mtx-{system}", mode)):
+            latency = ours["latency_25_tokens_ms"] / direct["latency_25_tokens_ms"]
+            rate = ours["sentences_per_s"] / direct["sentences_per_s"]
+            yield f"mtx / {system}, {mode}: {latency:.2f} of its time for one sentence, {rate:.2f} of its rate for all"
 
 
 def _line(row: dict[str, Any]) -> str:
     if "reason" in row:
         return f"{row['system']:22} {row['mode']:6} {row['reason']}"
-    same = "" if row["identical"] is None else f"{row['identical']:.1%}"
+    identical = "" if row["identical"] is None else f"{row['identical']:.1%}"
     bleu = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
     return (
         f"{row['system']:22} {row['mode']:6} {row['sentences_per_s']:8,.1f} {row['target_tokens_per_s']:9,.0f} "
         f"{row['latency_ms']:9.1f} {row['latency_p95_ms']:7.1f} {row['latency_25_tokens_ms']:7.1f} "
-        f"{row['load_s']:6.2f} {row['memory_mb']:6,.0f} {same:>6} {bleu:>6}  {row['settings']}"
+        f"{row['load_s']:6.2f} {row['memory_mb']:6,.0f} {identical:>6} {bleu:>6}  {row['settings']}"
     )
 
 

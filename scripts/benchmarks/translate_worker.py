@@ -49,7 +49,8 @@ def work(job: Job, started: float) -> dict[str, Any]:
     """
     memory = _DeviceMemory(job.device) if job.device.startswith("cuda") else None
     text = json.loads(Path(job.text).read_text(encoding="utf-8"))
-    lines, modes = text["lines"], [mode for mode in BEAMS if mode in (*job.throughput, *job.latency)]
+    lines = text["lines"]
+    modes = [mode for mode in BEAMS if mode in (*job.throughput, *job.latency)]
     translate = _load(job)
     translate(lines[:1], BEAMS[modes[0]])
     answer: dict[str, Any] = {"load_s": time.perf_counter() - started}
@@ -71,18 +72,18 @@ def _throughput(translate: Translate, lines: list[str], beam_size: int, on_cpu: 
     return {
         "seconds": seconds,
         "sentences_per_s": len(lines) / seconds,
-        "target_tokens_per_s": sum(each.num_tokens for each in translations) / seconds,
-        "translations": [each.text for each in translations],
+        "target_tokens_per_s": sum(translation.num_tokens for translation in translations) / seconds,
+        "translations": [translation.text for translation in translations],
     }
 
 
 def _latency(translate: Translate, lines: list[str], line_of_25: str, beam_size: int) -> dict[str, float]:
     times = sorted(_calls(translate, lines, beam_size))
-    same = sorted(_calls(translate, [line_of_25] * NUM_SAME, beam_size))
+    times_of_25 = sorted(_calls(translate, [line_of_25] * NUM_SAME, beam_size))
     return {
         "latency_ms": times[len(times) // 2],
         "latency_p95_ms": times[min(len(times) - 1, round(0.95 * len(times)))],
-        "latency_25_tokens_ms": same[len(same) // 2],
+        "latency_25_tokens_ms": times_of_25[len(times_of_25) // 2],
     }
 
 
@@ -124,7 +125,7 @@ def _mtx(job: Job) -> Translate:
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
         translator.options = SearchOptions(beam_size, job.length_penalty, has_scores=False)  # as `mtx translate` does
         best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
-        return [Translation(each.text, len(each.pieces)) for each in best]
+        return [Translation(hypothesis.text, len(hypothesis.pieces)) for hypothesis in best]
 
     return translate
 
@@ -138,7 +139,8 @@ def _ctranslate2(job: Job) -> Translate:
     from mtx.decoding.load import cached_export
     from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
-    precision, setting = job.system.rpartition("-")[2], job.setting
+    precision = job.system.rpartition("-")[2]
+    setting = job.setting
     path = cached_export(Path(job.model), precision)
     names = [TOKENIZER_MODEL] * 2 if (path / TOKENIZER_MODEL).is_file() else [TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL]
     src, tgt = (sentencepiece.SentencePieceProcessor(model_file=str(path / name)) for name in names)
@@ -153,22 +155,24 @@ def _ctranslate2(job: Job) -> Translate:
         pieces = src.encode([unicodedata.normalize("NFC", line) if is_nfc else line for line in lines], out_type=str)
         options = {"beam_size": beam_size, "length_penalty": job.length_penalty, "max_input_length": 0}
         if job.is_random:
-            results = _of_source_length(runtime, pieces, job, options)
+            results = _translate_to_source_length(runtime, pieces, job, options)
         else:
             results = runtime.translate_batch(
                 pieces, max_batch_size=setting.batch, batch_type=setting.unit, min_decoding_length=0,
                 max_decoding_length=max(map(len, pieces)) + EXTRA_LENGTH, **options,
             )  # fmt: skip
         best = [result.hypotheses[0] for result in results]
-        texts, end = tgt.decode(best), 0 if job.is_random else 1
-        return [Translation(text.replace("\n", " "), len(b) + end) for text, b in zip(texts, best, strict=True)]
+        texts = tgt.decode(best)
+        num_ends = 0 if job.is_random else 1
+        return [Translation(text.replace("\n", " "), len(b) + num_ends) for text, b in zip(texts, best, strict=True)]
 
     return translate
 
 
-def _of_source_length(runtime: Any, pieces: list[list[str]], job: Job, options: dict[str, Any]) -> list[Any]:
+def _translate_to_source_length(runtime: Any, pieces: list[list[str]], job: Job, options: dict[str, Any]) -> list[Any]:
     """Returns translations of a random model, in each batch with as many tokens as its sources have on average."""
-    lengths, waiting = [len(line) + 1 for line in pieces], []
+    lengths = [len(line) + 1 for line in pieces]
+    waiting = []
     for rows in batches(lengths, job.setting.batch, job.setting.unit):
         length = round(sum(lengths[row] for row in rows) / len(rows))
         forced = {"min_decoding_length": length, "max_decoding_length": length}
@@ -208,10 +212,10 @@ def _transformers(job: Job) -> Translate:
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
         ids = tokenizer(list(lines)).input_ids
-        done: dict[int, Translation] = {}
+        translations: dict[int, Translation] = {}
         for rows in batches([len(line) for line in ids], job.setting.batch, job.setting.unit):
-            done.update(zip(rows, generate([ids[row] for row in rows], beam_size), strict=True))
-        return [done[row] for row in range(len(ids))]
+            translations.update(zip(rows, generate([ids[row] for row in rows], beam_size), strict=True))
+        return [translations[row] for row in range(len(ids))]
 
     return translate
 
@@ -249,21 +253,22 @@ class _DeviceMemory:
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
     def __init__(self, device: str):
-        self._library, self._handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        self._handle = ctypes.c_void_p()
         self._call("nvmlInit_v2")
         self._call("nvmlDeviceGetHandleByIndex_v2", int(device.partition(":")[2] or 0), ctypes.byref(self._handle))
-        self._first = self._most = self._used()
+        self._first = self._most = self._used_bytes()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def peak(self) -> int:
-        return max(self._most, self._used()) - self._first
+        return max(self._most, self._used_bytes()) - self._first
 
     def _watch(self) -> None:
         while True:
-            self._most = max(self._most, self._used())
+            self._most = max(self._most, self._used_bytes())
             time.sleep(0.02)
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         memory = self._Memory()
         self._call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
         return int(memory.used)

@@ -46,7 +46,7 @@ class Fault:
 def find_faults(source: str) -> list[Fault]:
     """Returns the arithmetic with conditions and the builtins as names of a module."""
     tree = ast.parse(source)
-    of_classes = {member for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for member in _members(node)}
+    class_members = {member for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for member in _members(node)}
     faults = []
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add | ast.Sub):
@@ -58,7 +58,7 @@ def find_faults(source: str) -> list[Fault]:
         elif isinstance(node, ast.Subscript):
             if is_condition(node.slice) and _is_table(node.value):
                 faults.append(Fault(INDEX, node.lineno, ast.unparse(node)))
-        elif node not in of_classes:
+        elif node not in class_members:
             for name in _defined_names(node):
                 if name in BUILTINS:
                     faults.append(Fault(BUILTIN, getattr(node, "lineno", 0), name))

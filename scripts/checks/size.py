@@ -49,16 +49,17 @@ def count_tokens(source: str) -> int:
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None
     }
     size = 0
-    for each in tokenize.generate_tokens(io.StringIO(source).readline):
-        if each.type in COUNTED and each.start not in docstrings:
-            size += count_string(each.string) if each.type == token.STRING else 1
+    for part in tokenize.generate_tokens(io.StringIO(source).readline):
+        if part.type in COUNTED and part.start not in docstrings:
+            size += count_string(part.string) if part.type == token.STRING else 1
     return size
 
 
 def measure(directory: str) -> tuple[Counter[str], Counter[str]]:
     """Returns the tokens and the number of files of a directory: of each folder, of the spine, and of "all"."""
     root = PROJECT / directory
-    sizes, files = Counter[str](), Counter[str]()
+    sizes = Counter[str]()
+    files = Counter[str]()
     for path in root.rglob("*"):
         if path.suffix == ".py":
             tokens = count_tokens(path.read_text(encoding="utf-8"))
@@ -82,14 +83,14 @@ def main() -> None:
     for folder, size in sizes.most_common():
         if folder != "all":
             print(f"{folder:16} {size:8,} tokens {files[folder]:4} files")
-    above = []
+    exceeded = []
     for directory, budget in budgets.items():
         size = measure(directory)[0]["all"]
         print(f"{directory:16} {size:8,} of {budget:,} tokens")
         if size > budget:
-            above.append(directory)
-    if above:
-        sys.exit(f"error: above the budget in pyproject.toml: {', '.join(above)}; take a concept out")
+            exceeded.append(directory)
+    if exceeded:
+        sys.exit(f"error: above the budget in pyproject.toml: {', '.join(exceeded)}; take a concept out")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from .rendering import Example
 from .sampling import ACTIONS, PEOPLE, examples
 
 SEED = 1  # of the corpus that mtx is shipped with
-NUM_TRAIN, NUM_VALID, NUM_TEST = 24_000, 500, 600
+NUM_TRAIN = 24_000
+NUM_VALID = 500
+NUM_TEST = 600
 NUM_HELD_OUT = NUM_TEST // 2  # test sentences with a triple that training never shows
 MIN_TRAIN_COUNT = 10  # each word of a test sentence stands at least this often in the training text
 
@@ -30,7 +32,7 @@ class GeneratedCorpus:
     def tsv(self) -> bytes:
         """Gives the corpus as `mtx.data.sources` reads it: lines of part TAB source TAB target, in UTF-8."""
         parts = {"train": self.train, "valid": self.valid, "test": self.test}
-        lines = (f"{part}\t{example.src}\t{example.tgt}\n" for part, examples in parts.items() for example in examples)
+        lines = (f"{part}\t{pair.src}\t{pair.tgt}\n" for part, pairs in parts.items() for pair in pairs)
         return "".join(lines).encode()
 
 
@@ -58,12 +60,16 @@ def generate(seed: int) -> GeneratedCorpus:
         (familiar if held_out.isdisjoint(example.triples) else novel).append(example)
         if len(familiar) == NUM_TRAIN + NUM_VALID + 5 * NUM_TEST:
             break
-    train, valid, rest = familiar[:NUM_TRAIN], familiar[NUM_TRAIN:][:NUM_VALID], familiar[NUM_TRAIN + NUM_VALID :]
+    train = familiar[:NUM_TRAIN]
+    valid = familiar[NUM_TRAIN:][:NUM_VALID]
+    remaining = familiar[NUM_TRAIN + NUM_VALID :]
     counts = Counter(word for example in train for word in _words(example))
     shown = {triple for example in train for triple in example.triples}
-    old = [example for example in rest if shown.issuperset(example.triples) and _common(example, counts)]
-    new = [example for example in novel if _common(example, counts)]
-    test = new[:NUM_HELD_OUT] + old[: NUM_TEST - NUM_HELD_OUT]
+    over_known_triples = [
+        example for example in remaining if shown.issuperset(example.triples) and _common(example, counts)
+    ]
+    over_new_triples = [example for example in novel if _common(example, counts)]
+    test = over_new_triples[:NUM_HELD_OUT] + over_known_triples[: NUM_TEST - NUM_HELD_OUT]
     rng.shuffle(test)
     return GeneratedCorpus(train, valid, test)
 

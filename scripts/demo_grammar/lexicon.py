@@ -192,7 +192,7 @@ class Pronoun(NamedTuple):
     en: str
     de: str
     person: int
-    own: str
+    possessive: str
 
 
 def join(*words: str) -> str:

@@ -23,11 +23,11 @@ def cardinal(number: int) -> Phrase:
     """Gives 2 to 99 in words: twenty-one, einundzwanzig."""
     if number < 20:
         return _ONES[number]
-    tens, ones = divmod(number, 10)
-    if ones == 0:
+    tens, unit_digit = divmod(number, 10)
+    if unit_digit == 0:
         return _TENS[tens]
-    unit = "ein" if ones == 1 else _ONES[ones].de
-    return Phrase(f"{_TENS[tens].en}-{_ONES[ones].en}", f"{unit}und{_TENS[tens].de}")
+    unit = "ein" if unit_digit == 1 else _ONES[unit_digit].de
+    return Phrase(f"{_TENS[tens].en}-{_ONES[unit_digit].en}", f"{unit}und{_TENS[tens].de}")
 
 
 def digits(number: int) -> Phrase:
@@ -37,10 +37,10 @@ def digits(number: int) -> Phrase:
 
 def price(cents: int, sign: str) -> Phrase:
     """Gives an amount: €12.50 and 12,50 €; whole hundreds without the cents."""
-    units, rest = divmod(cents, 100)
+    units, odd_cents = divmod(cents, 100)
     number = digits(units)
-    if rest:
-        number = Phrase(f"{number.en}.{rest:02}", f"{number.de},{rest:02}")
+    if odd_cents:
+        number = Phrase(f"{number.en}.{odd_cents:02}", f"{number.de},{odd_cents:02}")
     return Phrase(sign + number.en, f"{number.de} {sign}")
 
 
@@ -58,13 +58,14 @@ def clock(hour: int, minute: int) -> Phrase:
 
 def spoken_clock(hour: int, minute: int) -> Phrase:
     """Gives a time in words, `hour` 1 to 12 and `minute` 0, 5, 10, 15, 20, 30, 40, 45, 50 or 55."""
-    now, following = _ONES[hour], _ONES[hour % 12 + 1]
+    current = _ONES[hour]
+    following = _ONES[hour % 12 + 1]
     if minute == 0:
-        return Phrase(f"at {now.en} o'clock", f"um {'ein' if hour == 1 else now.de} Uhr")
+        return Phrase(f"at {current.en} o'clock", f"um {'ein' if hour == 1 else current.de} Uhr")
     if minute == 30:
-        return Phrase(f"at half past {now.en}", f"um halb {following.de}")
+        return Phrase(f"at half past {current.en}", f"um halb {following.de}")
     distance = min(minute, 60 - minute)
     words = Phrase("quarter", "Viertel") if distance == 15 else cardinal(distance)
     if minute < 30:
-        return Phrase(f"at {words.en} past {now.en}", f"um {words.de} nach {now.de}")
+        return Phrase(f"at {words.en} past {current.en}", f"um {words.de} nach {current.de}")
     return Phrase(f"at {words.en} to {following.en}", f"um {words.de} vor {following.de}")

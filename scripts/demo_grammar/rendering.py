@@ -128,7 +128,9 @@ def _third(en: str) -> str:
 
 def _english_verb(clause: Clause, inverted: bool) -> tuple[str, str]:
     """Gives the auxiliary ("" where there is none) and the rest of the verb."""
-    verb, tense, person = clause.verb, clause.tense, _person(clause.subject)
+    verb = clause.verb
+    tense = clause.tense
+    person = _person(clause.subject)
     if verb is BE:
         return _BE_FORMS[tense][0].split()[person], ""
     if tense == "perfect":
@@ -137,10 +139,10 @@ def _english_verb(clause: Clause, inverted: bool) -> tuple[str, str]:
         return _BE_FORMS["present"][0].split()[person], join("allowed to", verb.en, verb.rest)
     if tense in MODALS and not tense.endswith(" to"):
         return tense, join(verb.en, verb.rest)
-    first, _, rest = join(tense if tense in MODALS else "", verb.en, verb.rest).partition(" ")
+    base, _, following = join(tense if tense in MODALS else "", verb.en, verb.rest).partition(" ")
     if inverted or clause.negated:
-        return "did" if tense == "past" else "does" if person == 1 else "do", join(first, rest)
-    return "", join(verb.past if tense == "past" else _third(first) if person == 1 else first, rest)
+        return "did" if tense == "past" else "does" if person == 1 else "do", join(base, following)
+    return "", join(verb.past if tense == "past" else _third(base) if person == 1 else base, following)
 
 
 def english_clause(clause: Clause, inverted: bool = False) -> str:
@@ -170,7 +172,9 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
 
 def _german_verb(clause: Clause) -> tuple[str, str]:
     """Gives the finite verb and what stands at the clause's end: participle, infinitive or separable prefix."""
-    verb, tense, person = clause.verb, clause.tense, _person(clause.subject)
+    verb = clause.verb
+    tense = clause.tense
+    person = _person(clause.subject)
     if verb is BE:
         return _BE_FORMS[tense][1].split()[person], ""
     if tense in MODALS:
@@ -178,8 +182,8 @@ def _german_verb(clause: Clause) -> tuple[str, str]:
     if tense in ("past", "perfect"):
         forms = "bin ist sind" if verb.de_participle[0] == "+" else "habe hat haben"
         return forms.split()[person], verb.de_participle.lstrip("+")
-    first = verb.infinitive.removesuffix("n").removesuffix("e") + "e"  # kaufen, füttern: kaufe, füttere
-    return (first, verb.third, verb.infinitive)[person], verb.prefix
+    first_person = verb.infinitive.removesuffix("n").removesuffix("e") + "e"  # kaufen, füttern: kaufe, füttere
+    return (first_person, verb.third, verb.infinitive)[person], verb.prefix
 
 
 def _german_object(clause: Clause) -> tuple[str, str]:
@@ -196,7 +200,7 @@ def _german_object(clause: Clause) -> tuple[str, str]:
 
 def german_clause(clause: Clause, order: str = "second") -> str:
     """Gives the German clause with its finite verb "second", "first" (question) or "last" (subordinate)."""
-    finite, end = _german_verb(clause)
+    finite, verb_end = _german_verb(clause)
     noun_phrase, complement = _german_object(clause)
     subject = clause.subject.de if isinstance(clause.subject, Pronoun) else german_np(clause.subject, "nom")
     time = clause.time.de if clause.time else ""
@@ -212,10 +216,10 @@ def german_clause(clause: Clause, order: str = "second") -> str:
         complement,
     )
     if order == "last":
-        return join(subject, middle, end + finite if end == clause.verb.prefix else f"{end} {finite}")
+        return join(subject, middle, verb_end + finite if verb_end == clause.verb.prefix else f"{verb_end} {finite}")
     if order == "first":
-        return join(finite, subject, middle, end)
-    return join(*((time, finite, subject) if clause.fronted else (subject, finite)), middle, end)
+        return join(finite, subject, middle, verb_end)
+    return join(*((time, finite, subject) if clause.fronted else (subject, finite)), middle, verb_end)
 
 
 def _triples(*clauses: Clause) -> tuple[Triple, ...]:
@@ -238,19 +242,22 @@ def statement(clause: Clause) -> Example:
 
 def question(clause: Clause, word: Phrase = NONE) -> Example:
     """Gives a question, with or without a question word."""
-    en, de = english_clause(clause, inverted=True), german_clause(clause, "first")
+    en = english_clause(clause, inverted=True)
+    de = german_clause(clause, "first")
     return example_of(join(word.en, en) + "?", join(word.de, de) + "?", clause)
 
 
-def subordinate(main: Clause, conjunction: Phrase, clause: Clause, first: bool = False) -> Example:
+def subordinate(main: Clause, conjunction: Phrase, clause: Clause, opens_sentence: bool = False) -> Example:
     """Gives a main and a subordinate clause (verb last); with `first` the subordinate one opens the sentence."""
-    en, de = f"{conjunction.en} {english_clause(clause)}", f"{conjunction.de} {german_clause(clause, 'last')}"
-    if first:
+    en = f"{conjunction.en} {english_clause(clause)}"
+    de = f"{conjunction.de} {german_clause(clause, 'last')}"
+    if opens_sentence:
         return example_of(f"{en}, {english_clause(main)}.", f"{de}, {german_clause(main, 'first')}.", main, clause)
     return example_of(f"{english_clause(main)} {en}.", f"{german_clause(main)}, {de}.", main, clause)
 
 
-def coordinated(left: Clause, conjunction: Phrase, right: Clause) -> Example:
+def coordinated(first_clause: Clause, conjunction: Phrase, second_clause: Clause) -> Example:
     """Gives two main clauses; the German conjunction carries its own comma."""
-    en = f"{english_clause(left)}, {conjunction.en} {english_clause(right)}."
-    return example_of(en, f"{german_clause(left)}{conjunction.de} {german_clause(right)}.", left, right)
+    en = f"{english_clause(first_clause)}, {conjunction.en} {english_clause(second_clause)}."
+    de = f"{german_clause(first_clause)}{conjunction.de} {german_clause(second_clause)}."
+    return example_of(en, de, first_clause, second_clause)

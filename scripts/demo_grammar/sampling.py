@@ -43,7 +43,8 @@ from .rendering import (
 )
 
 _FITTING = {kind: [adjective for adjective in ADJECTIVES if kind in adjective.kinds] for kind in NOUNS}
-PEOPLE, _PLACES = nouns_of("people"), nouns_of("room town spot")
+PEOPLE = nouns_of("people")
+_PLACES = nouns_of("room town spot")
 ACTIONS = [verb for verb in VERBS if verb.governs != "s"]
 _EVENTS = [verb for verb in VERBS if verb.governs == "s"]
 _PLAIN = ("present", "present", "present", "past", "past", "perfect")
@@ -52,7 +53,9 @@ _QUESTION_TENSES = ("present", "present", "present", "perfect", "can", "want to"
 _PREPOSITIONS = {"market": Phrase("at", "auf"), "station": Phrase("at", "an")}
 _FOR_SOMEONE = ("buy", "cook", "bake", "build", "look for")
 _WITH_SOMEONE = ("work", "sing", "dance", "laugh", "arrive", "come back")
-_TODAY, _TOMORROW, _YESTERDAY = Phrase("today", "heute"), Phrase("tomorrow", "morgen"), Phrase("yesterday", "gestern")
+_TODAY = Phrase("today", "heute")
+_TOMORROW = Phrase("tomorrow", "morgen")
+_YESTERDAY = Phrase("yesterday", "gestern")
 _ADVERBS = (Phrase("often", "oft"), Phrase("always", "immer"), Phrase("sometimes", "manchmal"))
 _NOWADAYS = (
     _TODAY, Phrase("now", "jetzt"), Phrase("every day", "jeden Tag"), Phrase("every week", "jede Woche"),
@@ -74,7 +77,7 @@ def _chance(rng: Random, probability: float) -> bool:
     return rng.random() < probability
 
 
-def _both(left: Phrase, right: Phrase) -> Phrase:
+def _joined(left: Phrase, right: Phrase) -> Phrase:
     return Phrase(join(left.en, right.en), join(left.de, right.de))
 
 
@@ -89,7 +92,8 @@ def _any_date(rng: Random, with_year: bool) -> Phrase:
 
 
 def _weekday(rng: Random) -> Phrase:
-    day, part = rng.choice(WEEKDAYS), rng.choice(_DAY_PARTS)
+    day = rng.choice(WEEKDAYS)
+    part = rng.choice(_DAY_PARTS)
     return Phrase(join("on", day.en, part.en), f"am {day.de}{part.de}")
 
 
@@ -103,38 +107,38 @@ def _time(rng: Random, tense: str) -> Phrase | None:
     if pick == 0:
         return _weekday(rng)
     if tense != "past":
-        return _both(_TOMORROW, _any_clock(rng)) if pick == 1 else rng.choice(_FUTURE_TIMES)
+        return _joined(_TOMORROW, _any_clock(rng)) if pick == 1 else rng.choice(_FUTURE_TIMES)
     year = rng.randint(1990, 2024)
-    others = (_any_date(rng, True), Phrase(f"in {year}", f"im Jahr {year}"), _both(_YESTERDAY, _any_clock(rng)))
-    return rng.choice(others) if pick < 3 else rng.choice(_PAST_TIMES)
+    past_times = (_any_date(rng, True), Phrase(f"in {year}", f"im Jahr {year}"), _joined(_YESTERDAY, _any_clock(rng)))
+    return rng.choice(past_times) if pick < 3 else rng.choice(_PAST_TIMES)
 
 
-def _noun_phrase(rng: Random, noun: Noun, dets: str, own: str = "my", plural: float = 0.25) -> NP:
+def _noun_phrase(rng: Random, noun: Noun, dets: str, possessive: str = "my", plural: float = 0.25) -> NP:
     """Chooses a phrase around the noun; `own` is the possessive that "own" among `dets` stands for."""
     det = rng.choice(dets.split())
     if noun.kind == "kin":
-        det = rng.choice((own, "my", "our"))
+        det = rng.choice((possessive, "my", "our"))
     elif det in ("own", "my") and noun.kind in GROUPS["people"]:
         det = "the"
-    many = noun.en_plural != "-" and det != "every" and _chance(rng, plural)
+    is_plural = noun.en_plural != "-" and det != "every" and _chance(rng, plural)
     adjective = rng.choice(_FITTING[noun.kind]) if _FITTING[noun.kind] and _chance(rng, 0.3) else None
-    number = cardinal(rng.randint(2, 12)) if many and det == "a" and _chance(rng, 0.5) else None
-    return NP(noun, own if det == "own" else det, many, adjective, number)
+    number = cardinal(rng.randint(2, 12)) if is_plural and det == "a" and _chance(rng, 0.5) else None
+    return NP(noun, possessive if det == "own" else det, is_plural, adjective, number)
 
 
-def _subject(rng: Random, other: NP | Pronoun | None = None) -> NP | Pronoun:
-    """Chooses a subject, one not about the `other` clause's noun."""
+def _subject(rng: Random, first_subject: NP | Pronoun | None = None) -> NP | Pronoun:
+    """Chooses a subject, one not about the noun of the first clause."""
     if _chance(rng, 0.3):
         return rng.choice((*PRONOUNS, PRONOUNS[0]))
-    people = [noun for noun in PEOPLE if noun != getattr(other, "noun", None)]
+    people = [noun for noun in PEOPLE if noun != getattr(first_subject, "noun", None)]
     possessive = rng.choice(("his", "her", "their"))
     np = _noun_phrase(rng, rng.choice(people), "the the the the a this every", possessive)
     return np._replace(det="the") if np.plural and np.det == "a" else np
 
 
-def _own(subject: NP | Pronoun) -> str:
+def _possessive_of(subject: NP | Pronoun) -> str:
     if isinstance(subject, Pronoun):
-        return subject.own
+        return subject.possessive
     return "their" if subject.plural else {"m": "his", "f": "her", "": "our"}[subject.noun.sex]
 
 
@@ -142,15 +146,19 @@ def _pronoun(subject: NP | Pronoun) -> Pronoun | None:
     """Gives the pronoun for a subject, or None where the sex is not known."""
     if isinstance(subject, Pronoun):
         return subject
-    own = _own(subject)
-    return next((pronoun for pronoun in PRONOUNS if pronoun.own == own != "our"), None)
+    possessive = _possessive_of(subject)
+    if possessive == "our":
+        return None
+    return next((pronoun for pronoun in PRONOUNS if pronoun.possessive == possessive), None)
 
 
 def _object(rng: Random, subject: NP | Pronoun, verb: Verb, negated: bool) -> NP | None:
     if not verb.nouns:
         return None
     noun = rng.choice([noun for noun in verb.nouns if noun != getattr(subject, "noun", None)])
-    np = _noun_phrase(rng, noun, "the the the a a a this own", "the" if verb.name == "steal" else _own(subject))
+    np = _noun_phrase(
+        rng, noun, "the the the a a a this own", "the" if verb.name == "steal" else _possessive_of(subject)
+    )
     if negated and np.det == "a":
         return np._replace(det="no" if verb.governs in ("acc", "2") else "the", number=None)
     if np.det == "the" and noun.kind not in GROUPS["people"] and _chance(rng, 0.2):
@@ -160,7 +168,7 @@ def _object(rng: Random, subject: NP | Pronoun, verb: Verb, negated: bool) -> NP
 
 def _place(rng: Random, subject: NP | Pronoun, verb: Verb) -> Phrase | None:
     """Chooses a place, a company or someone to benefit, where the verb can take one."""
-    person = _noun_phrase(rng, rng.choice(PEOPLE), "the the this own", _own(subject))
+    person = _noun_phrase(rng, rng.choice(PEOPLE), "the the this own", _possessive_of(subject))
     if person.noun == getattr(subject, "noun", None) or verb.governs not in ("acc", "dat", "0"):
         return None
     if verb.name in _FOR_SOMEONE and _chance(rng, 0.5):
@@ -178,13 +186,15 @@ def _place(rng: Random, subject: NP | Pronoun, verb: Verb) -> Phrase | None:
 
 def _clause(rng: Random, tenses: tuple[str, ...], subject: NP | Pronoun | None = None, main: bool = True) -> Clause:
     """Chooses a clause with an action; only a main clause may be fronted, or negated with a time."""
-    verb, subject, tense = rng.choice(ACTIONS), subject or _subject(rng), rng.choice(tenses)
+    verb = rng.choice(ACTIONS)
+    subject = subject or _subject(rng)
+    tense = rng.choice(tenses)
     every = isinstance(subject, NP) and subject.det == "every"
     negated = tense != "must" and not every and (main or tense != "past") and _chance(rng, 0.15)
     clause = Clause(subject, verb, _object(rng, subject, verb, negated), tense=tense, negated=negated)
     if verb.governs == "2":
         recipient = rng.choice([noun for noun in PEOPLE if noun != getattr(subject, "noun", None)])
-        clause = clause._replace(recipient=_noun_phrase(rng, recipient, "the the this own", _own(subject)))
+        clause = clause._replace(recipient=_noun_phrase(rng, recipient, "the the this own", _possessive_of(subject)))
     if _chance(rng, 0.3):
         clause = clause._replace(place=_place(rng, subject, verb))
     if tense == "present" and not negated and _chance(rng, 0.2):
@@ -204,12 +214,13 @@ def _predication(rng: Random, subject: NP | Pronoun | None = None, main: bool = 
     tense = rng.choice(("present", "present", "past"))
     complement = Phrase(adjective.en, adjective.de)
     if main and isinstance(subject, NP) and adjective.en_comparative != "-" and _chance(rng, 0.4):
-        other = rng.choice([noun for noun in NOUNS[subject.noun.kind] if noun != subject.noun])
-        than = _noun_phrase(rng, other, "the this")
-        en, de = f"{adjective.en_comparative} than {english_np(than)}", german_np(than, "nom")
+        compared = rng.choice([noun for noun in NOUNS[subject.noun.kind] if noun != subject.noun])
+        than = _noun_phrase(rng, compared, "the this")
+        en = f"{adjective.en_comparative} than {english_np(than)}"
+        de = german_np(than, "nom")
         complement = Phrase(en, f"{adjective.de_comparative} als {de}")
     elif _chance(rng, 0.4):
-        complement = _both(Phrase("very", "sehr"), complement)
+        complement = _joined(Phrase("very", "sehr"), complement)
     time = rng.choice(_PAST_TIMES) if tense == "past" else None
     return Clause(subject, BE, complement, tense=tense, negated=_chance(rng, 0.2), time=time)
 
@@ -221,9 +232,9 @@ def _event(rng: Random) -> Clause:
     if tense == "present":
         time = _any_clock(rng)
     elif tense == "past":
-        time = rng.choice((_both(_YESTERDAY, _any_clock(rng)), _any_date(rng, True), _weekday(rng)))
+        time = rng.choice((_joined(_YESTERDAY, _any_clock(rng)), _any_date(rng, True), _weekday(rng)))
     else:
-        time = rng.choice((_both(_TOMORROW, _any_clock(rng)), _any_date(rng, False), _weekday(rng)))
+        time = rng.choice((_joined(_TOMORROW, _any_clock(rng)), _any_date(rng, False), _weekday(rng)))
     return Clause(subject, verb, tense=tense, time=time, fronted=_chance(rng, 0.3))
 
 
@@ -238,11 +249,13 @@ def _priced(rng: Random) -> Example:
     if _chance(rng, 0.5):
         np = _noun_phrase(rng, rng.choice(COST.nouns), "the this my", plural=0)
         return statement(Clause(np, COST, _any_price(rng, np.noun)))
-    subject, verb = _subject(rng), VERBS[rng.randrange(2)]
+    subject = _subject(rng)
+    verb = VERBS[rng.randrange(2)]
     noun = rng.choice([noun for noun in verb.nouns if noun.kind not in ("animal", "building")])
-    np = _noun_phrase(rng, noun, "the a own", _own(subject))
+    np = _noun_phrase(rng, noun, "the a own", _possessive_of(subject))
     amount = _any_price(rng, np.noun)
-    time, place = _time(rng, "past"), Phrase(f"for {amount.en}", f"für {amount.de}")
+    time = _time(rng, "past")
+    place = Phrase(f"for {amount.en}", f"für {amount.de}")
     return statement(Clause(subject, verb, np, tense="past", time=time, place=place, fronted=_chance(rng, 0.4)))
 
 
@@ -251,10 +264,10 @@ def _counted(rng: Random) -> Example:
     number = cardinal(rng.randint(2, 99))
     match rng.randrange(4):
         case 0:
-            return statement(Clause(_subject(rng), BE, _both(number, Phrase("years old", "Jahre alt"))))
+            return statement(Clause(_subject(rng), BE, _joined(number, Phrase("years old", "Jahre alt"))))
         case 1:
             event = _noun_phrase(rng, rng.choice(LAST.nouns), "the the this", plural=0)
-            return statement(Clause(event, LAST, _both(number, Phrase("minutes", "Minuten"))))
+            return statement(Clause(event, LAST, _joined(number, Phrase("minutes", "Minuten"))))
         case 2:
             np = NP(rng.choice(HAVE.nouns), "a", True, number=number)
             return statement(Clause(_subject(rng), HAVE, np, tense=rng.choice(("present", "want to", "will"))))
@@ -262,7 +275,8 @@ def _counted(rng: Random) -> Example:
     place = _noun_phrase(rng, rng.choice(nouns_of(places)), "the the this", plural=0)
     number = number if _chance(rng, 0.5) else digits(rng.choice(_ROUND_NUMBERS))
     counted = NP(rng.choice(nouns_of(things)), "a", True, number=number)
-    en, de = f"there are {english_np(counted)} in {english_np(place)}.", german_pp("in", "dat", place)
+    en = f"there are {english_np(counted)} in {english_np(place)}."
+    de = german_pp("in", "dat", place)
     return example_of(en, f"{de} gibt es {german_np(counted, 'acc')}.")
 
 
@@ -280,17 +294,18 @@ def _question(rng: Random) -> Example:
 
 def _complex(rng: Random) -> Example:
     """Chooses a main clause with a subordinate one."""
-    causal, first = _chance(rng, 0.5), _chance(rng, 0.35)
-    main = _clause(rng, _PLAIN if causal else ("present",), main=not first)
+    causal = _chance(rng, 0.5)
+    opens_sentence = _chance(rng, 0.35)
+    main = _clause(rng, _PLAIN if causal else ("present",), main=not opens_sentence)
     subject = _pronoun(main.subject) if _chance(rng, 0.6) else None
     if causal and _chance(rng, 0.4):
-        return subordinate(main, rng.choice(_BECAUSE), _predication(rng, subject, main=False), first)
+        return subordinate(main, rng.choice(_BECAUSE), _predication(rng, subject, main=False), opens_sentence)
     tenses: tuple[str, ...] = ("past",) if main.tense == "past" else _TENSES if causal else ("present",)
     clause = _clause(rng, tenses, subject or _subject(rng, main.subject), main=False)
     if causal:
-        return subordinate(main, rng.choice(_BECAUSE), clause, first)
+        return subordinate(main, rng.choice(_BECAUSE), clause, opens_sentence)
     conjunction = rng.choice(_PRESENT_CONJUNCTIONS[: 2 if clause.negated else 4])
-    return subordinate(main, conjunction, clause._replace(time=None, adverb=None), first)
+    return subordinate(main, conjunction, clause._replace(time=None, adverb=None), opens_sentence)
 
 
 def _reported(rng: Random) -> Example:
@@ -299,9 +314,9 @@ def _reported(rng: Random) -> Example:
 
 
 def _coordinated(rng: Random) -> Example:
-    left = _clause(rng, _PLAIN)
-    right = _clause(rng, _PLAIN, _subject(rng, left.subject), main=False)
-    return coordinated(left, rng.choice(_COORDINATIONS), right)
+    first = _clause(rng, _PLAIN)
+    second = _clause(rng, _PLAIN, _subject(rng, first.subject), main=False)
+    return coordinated(first, rng.choice(_COORDINATIONS), second)
 
 
 def examples(rng: Random) -> Iterator[Example]:

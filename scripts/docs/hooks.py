@@ -22,7 +22,8 @@ _LINK = re.compile(r"(?<!!)\[([^\]\[]+)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 def on_config(config: Any) -> Any:
     """Take the addresses of the site and of the repository from pyproject.toml, where alone they are."""
     urls = project_urls()
-    config.site_url, config.repo_url = urls.get("Documentation"), urls.get("Repository")
+    config.site_url = urls.get("Documentation")
+    config.repo_url = urls.get("Repository")
     return config
 
 
@@ -42,7 +43,9 @@ def relinked(markdown: str, page: Path, repository: str | None) -> str:
     """The text of `page` with links that work outside of the repository."""
 
     def change(match: re.Match[str]) -> str:
-        text, name, anchor = match[1], match[2], match[3] or ""
+        text = match[1]
+        name = match[2]
+        anchor = match[3] or ""
         path = Path(os.path.normpath(page.parent / name))
         is_page = path.is_relative_to(DOCS) and not path.is_relative_to(ARCHIVE)
         if re.match(r"[a-z]+:", name) or is_page or not path.exists():
@@ -57,8 +60,9 @@ def relinked(markdown: str, page: Path, repository: str | None) -> str:
 
 def outside_code(markdown: str, change: Callable[[str], str]) -> str:
     """`markdown` with `change` applied to what is not a fenced block of code."""
-    parts, end = [], 0
+    parts = []
+    position = 0
     for match in _FENCE.finditer(markdown):
-        parts += [change(markdown[end : match.start()]), match[0]]
-        end = match.end()
-    return "".join([*parts, change(markdown[end:])])
+        parts += [change(markdown[position : match.start()]), match[0]]
+        position = match.end()
+    return "".join([*parts, change(markdown[position:])])

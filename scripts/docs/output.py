@@ -40,7 +40,8 @@ PAGES = ["README.md", *sorted(
     for path in (ROOT / "docs").rglob("*.md")
     if path.name != "results-log.md" and path.parent.name != "archive"  # printed then, not now
 )]  # fmt: skip
-COMMANDS, OUTPUT = ("", "bash", "sh"), ("text", "console", "json")
+COMMANDS = ("", "bash", "sh")
+OUTPUT = ("text", "console", "json")
 PROGRAMS = ("mtx ", "echo ", "cat ")  # the commands of a page that run; others install or download
 LIMIT_S = 2700
 HOME = "/home/you"  # how the pages call the folder in which the commands run
@@ -134,14 +135,16 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page."""
-    found, lines, number = [], (ROOT / page).read_text(encoding="utf-8").split("\n"), 0
+    fenced = []
+    lines = (ROOT / page).read_text(encoding="utf-8").split("\n")
+    number = 0
     while number < len(lines):
         if fence := re.fullmatch(r"( *)```(\w*)", lines[number]):
-            end = lines.index(f"{fence[1]}```", number + 1)
-            found.append(Block(page, number + 1, fence[2], lines[number + 1 : end]))
-            number = end
+            stop = lines.index(f"{fence[1]}```", number + 1)
+            fenced.append(Block(page, number + 1, fence[2], lines[number + 1 : stop]))
+            number = stop
         number += 1
-    return found
+    return fenced
 
 
 def entry(table: dict[tuple[str, str], str], block: Block) -> str:
@@ -157,13 +160,13 @@ def reason_not_to_run(block: Block) -> str:
     return entry(NOT_OUTPUT, block) or entry(NOT_RUN, block) or tested
 
 
-def source(block: Block, before: list[Block]) -> Block:
+def source(block: Block, blocks_above: list[Block]) -> Block:
     """The block whose commands print `block`."""
     if command := entry(PRINTED_BY, block):
         return Block(block.page, block.number, "", [command])
     if block.language == "console":
         return block
-    return next(other for other in reversed(before) if other.language in (*COMMANDS, "python"))
+    return next(candidate for candidate in reversed(blocks_above) if candidate.language in (*COMMANDS, "python"))
 
 
 def masked(line: str) -> str:
@@ -175,16 +178,20 @@ def masked(line: str) -> str:
 
 def missing(shown: list[str], printed: list[str]) -> list[tuple[str, str]]:
     """The shown lines that were not printed in this order, each with the printed line that is nearest."""
-    rest, found = list(printed), []
+    remaining = list(printed)
+    differences = []
     for line in shown:
         form = re.compile(re.escape(masked(line)).replace(re.escape("..."), ".*"))
-        place = next((number for number, other in enumerate(rest) if form.fullmatch(masked(other))), None)
+        place = next((number for number, candidate in enumerate(remaining) if form.fullmatch(masked(candidate))), None)
         if place is None:
-            near = difflib.get_close_matches(masked(line), [masked(other) for other in rest], 1, 0.0)
-            found.append((line, next((other for other in rest if masked(other) == near[0]), "") if near else ""))
+            near = difflib.get_close_matches(masked(line), [masked(candidate) for candidate in remaining], 1, 0.0)
+            nearest = ""
+            if near:
+                nearest = next(candidate for candidate in remaining if masked(candidate) == near[0])
+            differences.append((line, nearest))
         else:
-            rest = rest[place + 1 :]
-    return found
+            remaining = remaining[place + 1 :]
+    return differences
 
 
 @dataclass
@@ -214,7 +221,7 @@ class Workplace:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 make(self, self.folder / name)
 
-    def run(self, command: str, before: list[str], shown: list[str]) -> list[str]:
+    def run(self, command: str, lines_before: list[str], shown: list[str]) -> list[str]:
         """What one command prints; a training is stopped when all that is shown has come."""
         words = ["bash", "-c", command.replace("127.0.0.1:5000", f"127.0.0.1:{self.port}")]
         lines: list[str] = []
@@ -228,7 +235,7 @@ class Workplace:
             assert process.stdout
             for line in process.stdout:
                 lines.append(line.rstrip("\n").replace(str(self.folder.resolve()), HOME))
-                if command.startswith("mtx train") and shown and not missing(shown, [*before, *lines]):
+                if command.startswith("mtx train") and shown and not missing(shown, [*lines_before, *lines]):
                     stop()
                     process.stdout.read()
             timer.cancel()
@@ -246,7 +253,8 @@ class Shared:
     """The environment of all commands, and the trainings that several pages show."""
 
     def __init__(self, folder: Path, data: Path | None) -> None:
-        self.folder, self.data = folder, data
+        self.folder = folder
+        self.data = data
         self.environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -260,9 +268,9 @@ class Shared:
         """What a shared training printed; its run is copied."""
         name = f"runs/{command.split()[2]}"
         if command not in self.lines:
-            here = Workplace(place.page, self.folder, self)
-            here.make_material(command)
-            self.lines[command] = here.run(command, [], [])
+            workplace = Workplace(place.page, self.folder, self)
+            workplace.make_material(command)
+            self.lines[command] = workplace.run(command, [], [])
         if not (place.folder / name).exists():
             shutil.copytree(self.folder / name, place.folder / name)
         return self.lines[command]
@@ -277,19 +285,19 @@ def demo_pairs(part: str) -> Iterator[tuple[str, str]]:
                 yield src, tgt
 
 
-def _pairs(first: int, last: int, form: str = "{0}\t{1}\n") -> Callable[[Workplace, Path], None]:
+def _pairs(start: int, stop: int, form: str = "{0}\t{1}\n") -> Callable[[Workplace, Path], None]:
     def make(_place: Workplace, path: Path) -> None:
-        pairs = list(demo_pairs("train"))[first:last]
+        pairs = list(demo_pairs("train"))[start:stop]
         path.write_text("".join(form.format(*pair) for pair in pairs), encoding="utf-8")
 
     return make
 
 
-def _memory(first: int, last: int) -> Callable[[Workplace, Path], None]:
+def _memory(start: int, stop: int) -> Callable[[Workplace, Path], None]:
     unit = '<tu><tuv xml:lang="en"><seg>{0}</seg></tuv><tuv xml:lang="de"><seg>{1}</seg></tuv></tu>\n'
 
     def make(place: Workplace, path: Path) -> None:
-        _pairs(first, last, unit)(place, path)
+        _pairs(start, stop, unit)(place, path)
         body = path.read_text(encoding="utf-8")
         path.write_text(f'<tmx version="1.4"><header srclang="en"/><body>\n{body}</body></tmx>\n', encoding="utf-8")
 
@@ -386,7 +394,7 @@ def compared(page: str, shared: Shared, only: str = "") -> Iterator[tuple[Block,
         only: how the first line of a block begins; all blocks without it
     """
     place = Workplace(page, Path(tempfile.mkdtemp(dir=shared.folder)), shared)
-    before: list[Block] = []
+    blocks_above: list[Block] = []
     with place.ending:
         for block in blocks(page):
             reason = reason_not_to_run(block)
@@ -400,17 +408,17 @@ def compared(page: str, shared: Shared, only: str = "") -> Iterator[tuple[Block,
                 yield block, reason, []
             elif block.language in OUTPUT and block.lines[0].startswith(only):
                 try:
-                    yield block, "", missing(block.shown, _printed(block, before, place))
+                    yield block, "", missing(block.shown, _printed(block, blocks_above, place))
                 except NotRun as error:
                     yield block, str(error), []
-            before.append(block)
+            blocks_above.append(block)
 
 
-def _printed(block: Block, before: list[Block], place: Workplace) -> list[str]:
-    origin = source(block, before)
+def _printed(block: Block, blocks_above: list[Block], place: Workplace) -> list[str]:
+    origin = source(block, blocks_above)
     if origin.language != "python":
         return place.printed(origin.commands, block.shown)
-    code = "\n".join(line for other in before if other.language == "python" for line in other.lines)
+    code = "\n".join(line for candidate in blocks_above if candidate.language == "python" for line in candidate.lines)
     place.make_material(code)
     (place.folder / "example.py").write_text(code, encoding="utf-8")
     return place.run("python example.py", [], [])

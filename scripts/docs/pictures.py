@@ -26,7 +26,10 @@ from matplotlib.figure import Figure
 
 _SENTENCE = "On Thursday the young doctor has to wait for the train."
 _PAPER = Path(__file__).parents[2] / "docs" / "tutorials" / "paper.md"
-BLUE, ORANGE, GREY = "#0b5cad", "#c2410c", "#5b6670"  # of the report's pages, light
+# The colours of the report's pages, light.
+BLUE = "#0b5cad"
+ORANGE = "#c2410c"
+GREY = "#5b6670"
 _MAX_WEIGHT = 0.5  # where the colours end, so that small weights are seen; those of a narrow kernel are larger
 _MEASURED = {"architectures.png"}  # which compare_architectures.py draws
 _QUERY = 5.4  # the one that the examples print
@@ -40,7 +43,8 @@ def main() -> None:
     """Writes report.png, curves.png and attention.png, or the pictures of docs/tutorials/paper.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    report, paper = kinds.add_parser("report"), kinds.add_parser("paper")
+    report = kinds.add_parser("report")
+    paper = kinds.add_parser("paper")
     report.add_argument("run", type=Path, metavar="RUN", help="directory of the run")
     for kind in (report, paper):
         kind.add_argument("directory", type=Path, metavar="DIR", help="directory for the pictures")
@@ -80,7 +84,7 @@ def _picture_paper(directory: Path) -> None:
     for picture in re.finditer(r"!\[.*?\]\(\.\./images/([\w-]+\.png)\)", text):
         if picture[1] in _MEASURED:
             continue
-        example = [found[1] for found in examples if found.end() < picture.start()][-1]
+        example = [match[1] for match in examples if match.end() < picture.start()][-1]
         console = code.InteractiveConsole()
         for line in [*imports[1].splitlines(), *example.splitlines(), ""]:
             console.push(line)
@@ -89,7 +93,8 @@ def _picture_paper(directory: Path) -> None:
 
 def _draw(path: Path, example: Mapping[str, Any]) -> None:
     """Draws the estimate of an example beside the map of its weights, whose columns stand at the places of the keys."""
-    queries, keys = example["queries"].numpy(), example["keys"].numpy()
+    queries = example["queries"].numpy()
+    keys = example["keys"].numpy()
     with style.context(["default", LOOKS]):
         figure = Figure(figsize=(8, 3.5), layout="constrained")
         fit, heat = figure.subplots(1, 2, width_ratios=(1.12, 1))

@@ -28,10 +28,14 @@ COMMANDS = [
     "mtx train demo",
     'echo "On Thursday the young doctor has to wait for the train." | mtx translate runs/demo',
 ]
-COLUMNS, ROWS = 100, 30
+COLUMNS = 100
+ROWS = 30
 SECONDS = 20  # of the picture, for what took minutes
 TICK_S = 0.3  # a row changes no more often, such as that of a progress bar
-CELL, LINE, MARGIN, TITLE = 8.4, 18, 14, 34  # pixels: of a character, a line, around the text, and the bar above it
+CELL = 8.4  # pixels that a character is wide
+LINE = 18  # pixels that a line is high
+MARGIN = 14  # pixels around the text
+TITLE = 34  # pixels of the bar above the text
 PROMPT = "$ "
 SGR = {1: "b", 2: "d", 31: "r", 32: "g", 33: "y", 34: "u", 35: "m", 36: "c", 90: "d"}
 MOVING = "@media(prefers-reduced-motion:no-preference)"
@@ -73,22 +77,22 @@ def record() -> list[tuple[float, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for command in COMMANDS:
             events.append((time.monotonic() - started, f"\x1b[32m{PROMPT}\x1b[0m\x1b[1m{command}\x1b[0m\r\n"))
-            ours, theirs = pty.openpty()
-            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+            printed, terminal = pty.openpty()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             environment = {**os.environ, "PATH": path, "TERM": "xterm-256color"}
             words = ["sh", "-c", command]
-            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
-            os.close(theirs)
+            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=terminal, stderr=terminal)
+            os.close(terminal)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while True:
                 try:
-                    data = os.read(ours, 65536)
+                    data = os.read(printed, 65536)
                 except OSError:  # as Linux says that the other end is closed
                     data = b""
                 if not data:
                     break
                 events.append((time.monotonic() - started, decoder.decode(data)))
-            os.close(ours)
+            os.close(printed)
             if process.wait():
                 sys.exit(f"{command}: exit code {process.returncode}\n{''.join(text for _, text in events)}")
     return events
@@ -117,7 +121,8 @@ def rows_over_time(cast: list[tuple[float, str]]) -> list[list[tuple[float, Row]
                 row += 1
             elif character and ord(character) >= 32:
                 if column == COLUMNS:
-                    row, column = row + 1, 0
+                    row = row + 1
+                    column = 0
                 while row >= len(screen):
                     screen.append([])
                 screen[row] += [(" ", "")] * (column - len(screen[row]))
@@ -141,7 +146,8 @@ def draw(cast: list[tuple[float, str]]) -> str:
     history = rows_over_time(cast)
     while not any(character.strip() for _, row in history[-1] for character, _ in row):
         history.pop()
-    width, height = 2 * MARGIN + COLUMNS * CELL, TITLE + ROWS * LINE + MARGIN
+    width = 2 * MARGIN + COLUMNS * CELL
+    height = TITLE + ROWS * LINE + MARGIN
     texts = []
     for number, shown in enumerate(history):
         y = number * LINE + 14
@@ -151,18 +157,21 @@ def draw(cast: list[tuple[float, str]]) -> str:
                 continue
             until = shown[index + 1][0] if index + 1 < len(shown) else None
             if until is None:
-                kind, timing = "h", f"animation-duration:{since:.2f}s"
+                kind = "h"
+                timing = f"animation-duration:{since:.2f}s"
             else:
-                kind, timing = "t", f"animation-duration:{until - since:.2f}s;animation-delay:{since:.2f}s"
+                kind = "t"
+                timing = f"animation-duration:{until - since:.2f}s;animation-delay:{since:.2f}s"
             length = round(len("".join(character for character, _ in row).rstrip()) * CELL, 1)
             texts.append(f'<text class="{kind}" style="{timing}" y="{y}" textLength="{length}">{spans}</text>')
     starts = [shown[0][0] for shown in history]
-    steps, last = [], 0
+    steps = []
+    last_hidden = 0
     for at in sorted({*starts}):
-        above = max(bisect_right(starts, at) - ROWS, 0)
-        if above != last:
-            steps.append(f"{100 * at / SECONDS:.2f}%{{transform:translateY(-{above * LINE}px)}}")
-            last = above
+        num_hidden = max(bisect_right(starts, at) - ROWS, 0)
+        if num_hidden != last_hidden:
+            steps.append(f"{100 * at / SECONDS:.2f}%{{transform:translateY(-{num_hidden * LINE}px)}}")
+            last_hidden = num_hidden
     scroll = f"@keyframes s{{0%{{transform:none}}{''.join(steps)}}}{MOVING}{{.s{{animation:s {SECONDS}s step-end}}}}"
     final = max(len(history) - ROWS, 0) * LINE
     title = f"mtx train demo, sped up {cast[-1][0] / SECONDS:.0f} times"

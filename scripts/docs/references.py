@@ -84,26 +84,27 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _range(metadata: list[Any]) -> str:
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for part in [inner for outer in metadata for inner in (outer, *getattr(outer, "metadata", []))]:
         for name in ("ge", "gt", "le", "lt"):
             if getattr(part, name, None) is not None:
-                found[name] = getattr(part, name)
-    low, high = found.get("ge", found.get("gt")), found.get("le", found.get("lt"))
+                bounds[name] = getattr(part, name)
+    low = bounds.get("ge", bounds.get("gt"))
+    high = bounds.get("le", bounds.get("lt"))
     if low is None:
         return ""
-    start = f"from {low:,}" if "ge" in found else f"above {low:,}"
+    start = f"from {low:,}" if "ge" in bounds else f"above {low:,}"
     if high is None or high >= limits.MAX_COUNT:
         return start
-    return f"{start} {'to' if 'le' in found else 'to below'} {high:,}"
+    return f"{start} {'to' if 'le' in bounds else 'to below'} {high:,}"
 
 
 def command_reference() -> str:
     """A section for each command: what it does, its usage, arguments, options and examples."""
     group: Any = typer.main.get_command(cli.app)
     context = group.make_context("mtx", [], resilient_parsing=True)
-    own = _parameters([one for one in group.params if one.name != "help"], context)
-    parts = ["## Options of `mtx` itself\n", own]
+    global_options = _parameters([parameter for parameter in group.params if parameter.name != "help"], context)
+    parts = ["## Options of `mtx` itself\n", global_options]
     for title, names in EXAMPLES.items():
         parts += [f"## {title}\n", *(_command(group.commands[name], context, title) for name in names)]
     return "\n".join(parts)
@@ -134,24 +135,26 @@ def _parameters(parameters: list[Any], context: Any) -> str:
     """A table for each group of arguments and options of `--help`, and in it also those that `--help` does not show."""
     groups = GROUP_OF if len(parameters) > 9 else {}
     tables: dict[str, list[str]] = {}
-    for one in parameters:
-        if "--help" not in one.opts:
-            name, description = _parameter(one, context)
-            row = f"| {_code(name)} | {_cell(description)} |\n"
-            tables.setdefault(groups.get(one.name, ""), []).append(row)
+    for parameter in parameters:
+        if "--help" not in parameter.opts:
+            name, meaning = _parameter(parameter, context)
+            row = f"| {_code(name)} | {_cell(meaning)} |\n"
+            tables.setdefault(groups.get(parameter.name, ""), []).append(row)
     head = "| argument or option | meaning |\n|---|---|\n"
     return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
 
 
-def _parameter(one: Any, context: Any) -> tuple[str, str]:
-    if one.param_type_name == "argument":
-        return one.metavar or one.name, one.help or ""
-    is_hidden, one.hidden = one.hidden, False
-    name, description = one.get_help_record(context)
-    one.hidden = is_hidden
+def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
+    """The name of an argument or option with its values, and its meaning."""
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name, parameter.help or ""
+    is_hidden = parameter.hidden
+    parameter.hidden = False  # a hidden one has no record
+    name, meaning = parameter.get_help_record(context)
+    parameter.hidden = is_hidden
     for pattern, text in _NOTES.items():
-        description = re.sub(pattern, text, description)
-    return name, " ".join(description.split()) + (" Not in `--help`." if is_hidden else "")
+        meaning = re.sub(pattern, text, meaning)
+    return name, " ".join(meaning.split()) + (" Not in `--help`." if is_hidden else "")
 
 
 def recipe_reference() -> str:

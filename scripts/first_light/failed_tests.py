@@ -2,7 +2,7 @@
 
 import os
 
-from turns import report
+from turns import report as report_row
 
 
 def pytest_runtest_logreport(report: object) -> None:
@@ -20,4 +20,4 @@ def _write(result) -> None:
         crash = getattr(result.longrepr, "reprcrash", None)
         message = crash.message[:300] if crash else str(result.longrepr)[-300:]
         seconds = round(getattr(result, "duration", 0.0), 1)
-        report("failed test", test=result.nodeid, seconds=seconds, message=" ".join(message.split()))
+        report_row("failed test", test=result.nodeid, seconds=seconds, message=" ".join(message.split()))

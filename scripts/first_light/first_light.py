@@ -83,8 +83,14 @@ class Running:
     """A stage in progress, as the leader of a process group of its own."""
 
     def __init__(self, stage: Stage, log: TextIO):
-        self.stage, self._log, self._started = stage, log, time.monotonic()
-        self.is_ready, self.outcome, self._last, self._turn_began, self._ended = False, "", "", 0.0, 0.0
+        self.stage = stage
+        self._log = log
+        self._started = time.monotonic()
+        self.is_ready = False
+        self.outcome = ""
+        self._last = ""
+        self._turn_began = 0.0
+        self._ended = 0.0
         self._process = subprocess.Popen(
             list(map(str, stage.command)), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
@@ -111,7 +117,8 @@ class Running:
         """Lets it time, if it is ready, and kills it at the end of its turn."""
         if self.outcome:
             return
-        self.is_ready, self._turn_began = False, time.monotonic()
+        self.is_ready = False
+        self._turn_began = time.monotonic()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write("\n")
@@ -119,10 +126,10 @@ class Running:
         turn_ends = self._turn_began + self.stage.turn_s
         self._wait(turn_ends, budget_ends, f"killed at the end of its turn of {self.stage.turn_s:g} s")
 
-    def _wait(self, ends: float, budget_ends: float, reason: str) -> None:
+    def _wait(self, limit: float, budget_ends: float, reason: str) -> None:
         while self._process.poll() is None and not self.is_ready:
-            if time.monotonic() > min(ends, budget_ends):
-                self.end(reason if ends < budget_ends else "killed at the end of the budget")
+            if time.monotonic() > min(limit, budget_ends):
+                self.end(reason if limit < budget_ends else "killed at the end of the budget")
                 return
             time.sleep(0.05)
         if (code := self._process.poll()) is not None:
@@ -132,12 +139,14 @@ class Running:
         """Kills what is left of it and reports how it ended."""
         if self.outcome:
             return
-        self.outcome, now = outcome, self._ended or time.monotonic()
+        self.outcome = outcome
+        ended = self._ended or time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(1.0)
-        seconds, turn_s = round(now - self._started, 1), round(now - self._turn_began, 1) if self._turn_began else None
+        seconds = round(ended - self._started, 1)
+        turn_s = round(ended - self._turn_began, 1) if self._turn_began else None
         report(
             "stage", name=self.stage.name, outcome=outcome, seconds=seconds, turn_s=turn_s, last_line=self._last[:99]
         )
@@ -146,7 +155,7 @@ class Running:
                 report("run", name=self.stage.name, wall_s=seconds, **describe_run(self.stage.run))
 
 
-def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
+def run_stages(together: Sequence[Stage], one_by_one: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
     """Runs stages side by side with their turns one after the other, then others one by one.
 
     Returns:
@@ -155,20 +164,20 @@ def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, b
     running = list[Running]()
     try:
         running += [Running(stage, log) for stage in together]
-        for each in sorted(running, key=lambda each: each.stage.limit_s):
-            each.wait_until_ready(budget_ends)
-        for each in running:
-            each.take_turn(budget_ends)
-        for stage in alone:
+        for stage_process in sorted(running, key=lambda stage_process: stage_process.stage.limit_s):
+            stage_process.wait_until_ready(budget_ends)
+        for stage_process in running:
+            stage_process.take_turn(budget_ends)
+        for stage in one_by_one:
             if budget_ends - time.monotonic() < LEAST_S:
                 report("stage", name=stage.name, outcome="skipped: the budget is spent")
                 continue
             running.append(Running(stage, log))
             running[-1].wait_until_ready(budget_ends)
     finally:
-        for each in running:
-            each.end("interrupted")
-    return [each.stage.name for each in running if each.outcome != "done"]
+        for stage_process in running:
+            stage_process.end("interrupted")
+    return [stage_process.stage.name for stage_process in running if stage_process.outcome != "done"]
 
 
 def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage], list[Stage]]:
@@ -181,7 +190,8 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
         return [sys.executable, HERE / f"probe_{name}.py", "--device", device, *(toy if is_toy else arguments)]
 
     def step(name: str, preset: str, variants: str, turn_s: float) -> Stage:
-        profile, toy = ("--profile", out / "profile.txt"), ["--variants", variants, *TOY]
+        profile = ("--profile", out / "profile.txt")
+        toy = ["--variants", variants, *TOY]
         return Stage(name, probe("step", "--preset", preset, "--variants", variants, *profile, toy=toy), 190, turn_s)
 
     def peers(name: str, peer: str) -> Stage:
@@ -204,7 +214,8 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
         Stage("autotuned", probe("products", "--autotuned", toy=["--autotuned", *TOY_PRODUCTS]), 190, turn_s=10),
         Stage("decode", probe("decode", toy=TOY_SEARCH), 60, turn_s=70),
     ]
-    multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
+    multi30k = ("multi30k-en-de", f"data.dir={data}")
+    few_steps = ["training.max_steps=4", "training.validate_every=4"]
     two_gpus = train("two-gpus", 300, "demo", "--device", "2", toy=few_steps)
     if not (data / "train.en.gz").is_file():
         print(f"multi30k and long are skipped: {data} has no train.en.gz; DATA names the directory", flush=True)
@@ -253,13 +264,16 @@ def describe_run(run: Path) -> dict[str, Any]:
 def main() -> int:
     """Runs the chosen stages and prints the tables."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    device, budget_s = os.environ.get("DEVICE", "cuda"), float(os.environ.get("BUDGET_S", "440"))
+    device = os.environ.get("DEVICE", "cuda")
+    budget_s = float(os.environ.get("BUDGET_S", "440"))
     out = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="first-light-")).resolve()
     data = Path(os.environ.get("DATA") or ROOT / ".gpu" / "multi30k").resolve()
-    budget_ends, cores = time.monotonic() + budget_s, os.cpu_count() or 1
+    budget_ends = time.monotonic() + budget_s
+    cores = os.cpu_count() or 1
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="first-light-work-") as scratch, (out / "log.txt").open("a") as log:
-        work, paths = Path(scratch), [ROOT, HERE]
+        work = Path(scratch)
+        paths = [ROOT, HERE]
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // 4)))  # since many processes compile at once
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, cores // 3)))
         os.environ |= {
@@ -269,10 +283,10 @@ def main() -> int:
         }  # fmt: skip
         phases = list_stages(device, data, out, work)
         names = [stage.name for phase in phases for stage in phase]
-        chosen = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
-        if unknown := [name for name in chosen if name not in names]:
+        chosen_names = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
+        if unknown := [name for name in chosen_names if name not in names]:
             sys.exit(f"error: STAGES: there is no {', '.join(unknown)}, only {', '.join(names)}")
-        first, together, last = ([stage for stage in phase if stage.name in chosen] for phase in phases)
+        first, together, last = ([stage for stage in phase if stage.name in chosen_names] for phase in phases)
         machine = Stage("machine", [sys.executable, HERE / "probe_machine.py", device], 60)
         failed = run_stages([], [machine], log, budget_ends)
         if not failed:  # without the packages or the device, no stage can work

@@ -26,15 +26,18 @@ class FlexLayout(BlockLayout):
     def of(cls, *arguments: Any, **options: Any) -> "FlexLayout":
         """See `BlockLayout.of`."""
         layout = BlockLayout.of(*arguments, **options)
-        first, end = layout.key_ranges
-        num_queries, num_keys = len(first), layout.query_ranges.shape[1]
+        starts, stops = layout.key_ranges
+        num_queries = len(starts)
+        num_keys = layout.query_ranges.shape[1]
 
         def is_visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            is_seen: Tensor = (key >= first[query]) & (key < end[query])
+            is_seen: Tensor = (key >= starts[query]) & (key < stops[query])
             return is_seen
 
-        keys, queries = _blocks(layout.key_ranges, num_keys), _blocks(layout.query_ranges, num_queries)
-        sizes, none = (_FLEX_BLOCK, _FLEX_BLOCK), (None, None)
+        keys = _blocks(layout.key_ranges, num_keys)
+        queries = _blocks(layout.query_ranges, num_queries)
+        sizes = (_FLEX_BLOCK, _FLEX_BLOCK)
+        none = (None, None)
         mask = BlockMask((num_queries, num_keys), *keys, *none, *queries, *none, sizes, is_visible)
         return cls(layout.key_ranges, layout.query_ranges, mask)
 
@@ -52,9 +55,9 @@ def _blocks(ranges: Tensor, num_others: int) -> tuple[Tensor, Tensor]:
     Args:
         ranges: what each row sees, see `BlockLayout`; neither row ever decreases, so a block sees neighbouring blocks.
     """
-    last = torch.arange(_FLEX_BLOCK - 1, ranges.shape[1] + _FLEX_BLOCK - 1, _FLEX_BLOCK, device=ranges.device)
-    first = ranges[0, ::_FLEX_BLOCK] // _FLEX_BLOCK
-    end = (ranges[1, last.clamp(max=ranges.shape[1] - 1)] + _FLEX_BLOCK - 1) // _FLEX_BLOCK
+    last_rows = torch.arange(_FLEX_BLOCK - 1, ranges.shape[1] + _FLEX_BLOCK - 1, _FLEX_BLOCK, device=ranges.device)
+    starts = ranges[0, ::_FLEX_BLOCK] // _FLEX_BLOCK
+    stops = (ranges[1, last_rows.clamp(max=ranges.shape[1] - 1)] + _FLEX_BLOCK - 1) // _FLEX_BLOCK
     size = -(-num_others // _FLEX_BLOCK)
-    indices = first[:, None] + torch.arange(size, dtype=torch.int32, device=ranges.device)
-    return (end - first)[None, None], indices.clamp(max=size - 1)[None, None]
+    indices = starts[:, None] + torch.arange(size, dtype=torch.int32, device=ranges.device)
+    return (stops - starts)[None, None], indices.clamp(max=size - 1)[None, None]

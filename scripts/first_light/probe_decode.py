@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     wait_for_turn(device)
     for precision, beam_size in (("bf16", 4), ("bf16", 1), ("fp32", 4)):
         with errors_reported("decode", system="mtx", precision=precision, beam=beam_size):
-            ours(model, sources, precision, beam_size, device)
+            measure_engine(model, sources, precision, beam_size, device)
     with errors_reported("decode", system="transformers"):
         model.output_bias = None
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
         marian.generation_config.forced_eos_token_id = marian.generation_config.bad_words_ids = None
         marian.config.use_cache = marian.generation_config.use_cache = True
         for beam_size in (4, 1):
-            theirs(marian, model.pad_id, sorted(sources[: options.peer_lines], key=len), beam_size, device)
+            measure_generate(marian, model.pad_id, sorted(sources[: options.peer_lines], key=len), beam_size, device)
 
 
 def forbid_end(model) -> None:
@@ -61,50 +61,54 @@ def forbid_end(model) -> None:
     model.output_bias = torch.nn.Parameter(bias)
 
 
-def ours(model, sources, precision, beam_size, device) -> None:
+def measure_engine(model, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
     tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None, num_forced=0)
-    engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SearchOptions(beam_size, 0.6)
+    engine = TorchEngine([model], tokenizer, Placement(precision=precision))
+    search = SearchOptions(beam_size, 0.6)
     times = []
     for _ in range(2):
         begun = time.perf_counter()
-        found = engine.search(sources, [[] for _ in sources], search)
+        results = engine.search(sources, [[] for _ in sources], search)
         synchronize(device)
         times.append(time.perf_counter() - begun)
-    written = sum(len(candidates[0].ids) for candidates in found)
-    one = [*max(sources, key=len)[:24], 0]
-    engine.search([one], [[]], search)  # records the step of this shape
+    num_tokens = sum(len(candidates[0].ids) for candidates in results)
+    sentence = [*max(sources, key=len)[:24], 0]
+    engine.search([sentence], [[]], search)  # records the step of this shape
     begun = time.perf_counter()
     for _ in range(NUM_SINGLE):
-        engine.search([one], [[]], search)
+        engine.search([sentence], [[]], search)
     single_ms = 1e3 * (time.perf_counter() - begun) / NUM_SINGLE
     report(
         "decode", system="mtx", precision=precision, beam=beam_size, lines=len(sources),
-        tgt_tokens_per_s=round(written / times[-1]), first_s=round(times[0], 2), second_s=round(times[-1], 2),
+        tgt_tokens_per_s=round(num_tokens / times[-1]), first_s=round(times[0], 2), second_s=round(times[-1], 2),
         one_sentence_ms=round(single_ms, 1),
     )  # fmt: skip
 
 
-def theirs(marian, pad_id, sources, beam_size, device) -> None:
+def measure_generate(marian, pad_id, sources, beam_size, device) -> None:
     """Reports the rate of `generate` over sorted sources, all of a batch as long as its mean."""
-    times, written = [], 0
+    times = []
+    num_tokens = 0
     for _ in range(2):
-        begun, written = time.perf_counter(), 0
+        begun = time.perf_counter()
+        num_tokens = 0
         for start in range(0, len(sources), PEER_BATCH):
             rows = sources[start : start + PEER_BATCH]
-            width, length = max(map(len, rows)), round(sum(map(len, rows)) / len(rows))
+            width = max(map(len, rows))
+            length = round(sum(map(len, rows)) / len(rows))
             ids = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows], device=device)
             with torch.inference_mode():
                 marian.generate(
                     input_ids=ids, attention_mask=(ids != pad_id).long(), num_beams=beam_size, do_sample=False,
                     max_new_tokens=length, min_new_tokens=length,
                 )  # fmt: skip
-            written += length * len(rows)
+            num_tokens += length * len(rows)
         synchronize(device)
         times.append(time.perf_counter() - begun)
     report(
         "decode", system="transformers", precision=str(marian.dtype).removeprefix("torch."), beam=beam_size,
-        lines=len(sources), tgt_tokens_per_s=round(written / times[-1]), first_s=round(times[0], 2),
+        lines=len(sources), tgt_tokens_per_s=round(num_tokens / times[-1]), first_s=round(times[0], 2),
         second_s=round(times[-1], 2),
     )  # fmt: skip
 

@@ -45,13 +45,13 @@ def main(arguments: list[str]) -> None:
     import mtx.training.run  # noqa: F401  all that a training imports
     from mtx.model import device
 
-    found = device.find_device(arguments[0])
-    device.use_device(found)
-    torch.ones(8, device=found).sum().item()
-    peak = peak_flops(found, "bf16")
+    gpu = device.find_device(arguments[0])
+    device.use_device(gpu)
+    torch.ones(8, device=gpu).sum().item()
+    peak = peak_flops(gpu, "bf16")
     report(
-        "machine", **device.machine(found), driver=device.driver_version(),
-        precision=device.fast_precision(found), peak_tflops=peak and round(peak / 1e12),
+        "machine", **device.machine(gpu), driver=device.driver_version(),
+        precision=device.fast_precision(gpu), peak_tflops=peak and round(peak / 1e12),
     )  # fmt: skip
 
 

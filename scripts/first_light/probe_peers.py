@@ -51,13 +51,14 @@ def main(arguments: list[str]) -> None:
     ).config
     data = drawn_data(config, options.ids, 8 * options.tokens)
     systems = dict[tuple[str, int], System]()
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+    peak = peak_flops(device, precision)
+    flops = flops_per_tgt_token(config.model, data.train)
 
-    def report_peer(name: str, tokens: int, alone: bool) -> None:
-        row = measure(systems[name, tokens], options.seconds if alone else min(EARLY_S, options.seconds), device)
+    def report_peer(name: str, tokens: int, is_turn: bool) -> None:
+        row = measure(systems[name, tokens], options.seconds if is_turn else min(EARLY_S, options.seconds), device)
         report(
             "peer", preset=options.preset, system=name, precision=precision, tokens=tokens,
-            alone="yes" if alone else "no", **rates(row, flops, peak),
+            alone="yes" if is_turn else "no", **rates(row, flops, peak),
         )  # fmt: skip
 
     for name in [eager] if options.eager else [eager, f"{eager}-compiled"]:
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> None:
             with errors_reported("peer", preset=options.preset, system=name, tokens=tokens):
                 try:
                     systems[name, tokens] = ready(name, tokens, config, data.train, device, options.preset)
-                    report_peer(name, tokens, alone=False)
+                    report_peer(name, tokens, is_turn=False)
                 except torch.OutOfMemoryError:
                     is_short = True
                     raise
@@ -76,12 +77,13 @@ def main(arguments: list[str]) -> None:
     wait_for_turn(device)
     for name, tokens in systems:
         with errors_reported("peer", preset=options.preset, system=name):
-            report_peer(name, tokens, alone=True)
+            report_peer(name, tokens, is_turn=True)
 
 
 def ready(name, tokens, config, store, device, preset) -> System:
     """Returns a system that has seen all of its batches."""
-    buckets, compiled = bucketed(store, tokens), name.endswith("compiled")
+    buckets = bucketed(store, tokens)
+    compiled = name.endswith("compiled")
     number = 1 if compiled else min(NUM_EAGER, len(buckets))
     batches = [padded_batch(store, buckets[(2 * i + 1) * len(buckets) // (2 * number)]) for i in range(number)]
     if device.type == "cuda":

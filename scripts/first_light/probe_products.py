@@ -43,7 +43,10 @@ class Products:
     """Reports the times of calls on a device. At toy size all dimensions are a sixteenth."""
 
     def __init__(self, device: torch.device, tokens: int, ids: int, toy: bool):
-        self.device, self.tokens, self.ids, self.factor = device, tokens, ids, 16 if toy else 1
+        self.device = device
+        self.tokens = tokens
+        self.ids = ids
+        self.factor = 16 if toy else 1
 
     def random(self, *shape: int) -> Tensor:
         return torch.randn(shape, device=self.device).bfloat16()
@@ -75,30 +78,34 @@ class Products:
         return self._rate(self.ms(lambda: torch.mm(*next(sets))), rows, inner, columns)
 
     def weight_gradient(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, gradient = self.random(rows, inner), self.random(rows, columns)
+        x = self.random(rows, inner)
+        gradient = self.random(rows, columns)
         return self._rate(self.ms(lambda: torch.mm(gradient.T, x)), rows, inner, columns)
 
     def weight_gradient_to_fp32(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, gradient = self.random(rows, inner), self.random(rows, columns)
+        x = self.random(rows, inner)
+        gradient = self.random(rows, columns)
         ms = self.ms(lambda: torch.mm(gradient.T, x, out_dtype=torch.float32))
         return self._rate(ms, rows, inner, columns)
 
     def fp8(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
         x, weight = (self.random(n, inner).to(torch.float8_e4m3fn) for n in (rows, columns))
-        one = torch.ones((), device=self.device)
+        unit_scale = torch.ones((), device=self.device)
         by_row, by_column = (torch.ones(size, device=self.device) for size in ((rows, 1), (1, columns)))
         scaled = [
             self.ms(lambda a=a, b=b: torch._scaled_mm(x, weight.T, a, b, out_dtype=torch.bfloat16, use_fast_accum=True))
-            for a, b in ((one, one), (by_row, by_column))
+            for a, b in ((unit_scale, unit_scale), (by_row, by_column))
         ]
         rate = self._rate(scaled[0], rows, inner, columns)
         return rate | {"rowwise_tflops": self._rate(scaled[1], rows, inner, columns)["tflops"]}
 
     def relu(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
-        x, weight, bias = self.random(rows, inner), self.random(columns, inner), self.random(columns)
+        x = self.random(rows, inner)
+        weight = self.random(columns, inner)
+        bias = self.random(columns)
         epilogue = self.ms(lambda: torch._addmm_activation(bias, x, weight.T))
-        apart = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
-        return {"ms": round(epilogue, 4), "apart_ms": round(apart, 4)}
+        separate_ms = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
+        return {"ms": round(epilogue, 4), "apart_ms": round(separate_ms, 4)}
 
     def attention(self, heads: int, size: int, rows: int, columns: int) -> dict[str, Any]:
         """Causal self-attention in mtx's own kernels, forward and backward."""
@@ -113,18 +120,19 @@ class Products:
             gradient = self.random(self.tokens, heads, size)
             forward = self.ms(lambda: layout.attend_joint(joint, None))
 
-            def both() -> None:
+            def run_both() -> None:
                 layout.attend_joint(joint, None).backward(gradient)
                 joint.grad = None
 
-            return {"ms": round(self.ms(both), 4), "forward_ms": round(forward, 4)}
+            return {"ms": round(self.ms(run_both), 4), "forward_ms": round(forward, 4)}
         finally:
             block_kernels._constants = constants
 
     def probabilities(self, width: int) -> dict[str, Any]:
         """The best continuations of a step of the search: by log_softmax in fp32, as today, or by bf16 logits."""
         rows = SEARCH_ROWS // self.factor
-        slots, outputs = rows // BEAMS, -(-self.ids // 64) * 64
+        slots = rows // BEAMS
+        outputs = -(-self.ids // 64) * 64
         logits = (self.random(rows, width) @ self.random(outputs, width).T * width**-0.5).view(slots, BEAMS, -1)
         scores = torch.zeros(slots, BEAMS, device=self.device)
 
@@ -135,7 +143,8 @@ class Products:
             sums = torch.logsumexp(logits, -1)
             return top_continuations(scores - sums, logits, 2 * BEAMS)
 
-        (exact, *_), (rounded, *_) = in_fp32(), in_bf16()
+        (exact, *_) = in_fp32()
+        (rounded, *_) = in_bf16()
         return {
             "ms": round(self.ms(in_fp32), 4), "bf16_ms": round(self.ms(in_bf16), 4),
             "bf16_error": round(float((exact - rounded).abs().max()), 4),
@@ -143,14 +152,15 @@ class Products:
 
     def autotuned(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
         """A product and a weight gradient by the fastest kernels that inductor finds, and by cuBLAS."""
-        x, weight = self.random(rows, inner), self.random(columns, inner)
+        x = self.random(rows, inner)
+        weight = self.random(columns, inner)
         gradient = self.random(rows, columns)
 
         def calls(x: Tensor, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
             return x @ weight.T, gradient.T @ x
 
         tuned = torch.compile(calls, mode="max-autotune-no-cudagraphs", dynamic=False)
-        ms, tuned_ms = (self.ms(partial(each, x, weight, gradient)) for each in (calls, tuned))
+        ms, tuned_ms = (self.ms(partial(function, x, weight, gradient)) for function in (calls, tuned))
         return self._rate(tuned_ms, 2 * rows, inner, columns) | {"cublas_ms": round(ms, 4)}
 
     def loss(self, width: int, chunk_rows: int) -> dict[str, Any]:
@@ -180,12 +190,12 @@ class Products:
 
     def update(self, config: ModelConfig) -> dict[str, Any]:
         """The update of a step apart from its gradients."""
-        tensors = [
-            torch.randn(each.shape, device=self.device).requires_grad_() for each in parameters(config, self.ids)
-        ]
+        shapes = [parameter.shape for parameter in parameters(config, self.ids)]
+        tensors = [torch.randn(shape, device=self.device).requires_grad_() for shape in shapes]
         for tensor in tensors:
             tensor.grad = torch.randn_like(tensor)
-        gradients, optimizer = [tensor.grad for tensor in tensors], new_optimizer(tensors)
+        gradients = [tensor.grad for tensor in tensors]
+        optimizer = new_optimizer(tensors)
         optimizer.found_inf = torch.zeros((), device=self.device)
         return {
             "tensors": len(tensors), "ms": round(self.ms(optimizer.step, 10), 3),
@@ -223,7 +233,8 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     device = find_device(options.device)
     use_device(device)
-    do, rows = Products(device, options.tokens, options.ids, options.toy), options.tokens
+    do = Products(device, options.tokens, options.ids, options.toy)
+    rows = options.tokens
     configs = {
         name: settings.resolve(None, [f"model.preset={name}"]).config.model for name in options.presets.split(",")
     }
@@ -243,7 +254,9 @@ def main(arguments: list[str]) -> None:
     do.report("copy", do.copy)
     do.report("large", do.product, *[8192 // do.factor] * 3)
     for preset, config in configs.items():
-        d, ff, outputs = config.d_model, config.d_ff, -(-options.ids // 64) * 64
+        d = config.d_model
+        ff = config.d_ff
+        outputs = -(-options.ids // 64) * 64
         layers = config.num_decoder_layers
         for name, inner, columns in (
             ("q", d, d), ("qkv", d, 3 * d), ("inner", d, ff), ("outer", ff, d), ("cross kv", d, 2 * d * layers),

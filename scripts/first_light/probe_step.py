@@ -54,7 +54,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=2.5)
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args(arguments)
-    systems, device = dict[str, System](), find_device(options.device)
+    systems = dict[str, System]()
+    device = find_device(options.device)
     use_device(device)
     config = settings.resolve(
         None,
@@ -63,15 +64,16 @@ def main(arguments: list[str]) -> None:
     ).config  # fmt: skip
     data = drawn_data(config, options.ids, 8 * options.tokens)
     precision = fast_precision(device)
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+    peak = peak_flops(device, precision)
+    flops = flops_per_tgt_token(config.model, data.train)
 
-    def report_step(variant: str, alone: bool) -> None:
+    def report_step(variant: str, is_turn: bool) -> None:
         system = systems[variant]
         host_ms = host_time(system, device)
-        row = measure(system, options.seconds if alone else min(EARLY_S, options.seconds), device)
+        row = measure(system, options.seconds if is_turn else min(EARLY_S, options.seconds), device)
         step_ms = 1e3 * row["tgt_tokens_per_step"] / row["tgt_tokens_per_s"]
         report(
-            "step", preset=options.preset, variant=variant, precision=precision, alone="yes" if alone else "no",
+            "step", preset=options.preset, variant=variant, precision=precision, alone="yes" if is_turn else "no",
             step_ms=round(step_ms, 2), host_ms=round(host_ms, 2), **rates(row, flops, peak),
         )  # fmt: skip
 
@@ -86,9 +88,10 @@ def main(arguments: list[str]) -> None:
         ):
             started = time.perf_counter()
             kernel = "padded" if variant == "eager" else attention_kernel(config.model, device, precision)
-            threads, compiled = torch.get_num_threads(), variant in ("compiled", "flex")
-            chosen = RuntimeChoices(str(device), precision, options.tokens, kernel, threads, compiled)
-            system = mtx_system(config, data, device, chosen)
+            threads = torch.get_num_threads()
+            compiled = variant in ("compiled", "flex")
+            runtime = RuntimeChoices(str(device), precision, options.tokens, kernel, threads, compiled)
+            system = mtx_system(config, data, device, runtime)
             misses = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
             seconds = warm_up(system, device, started, 4)
             loss = float(system.update(next(system.source), MEASURED_RATE))  # of the sixth step
@@ -98,11 +101,11 @@ def main(arguments: list[str]) -> None:
                 "first step", preset=options.preset, system=f"mtx {variant}", seconds=round(seconds, 1), loss=loss,
                 compiled=("with a cold cache" if is_cold else "from the cache") if compiled else "no",
             )  # fmt: skip
-            report_step(variant, alone=False)
+            report_step(variant, is_turn=False)
     wait_for_turn(device)
     for variant, system in systems.items():
         with errors_reported("step", preset=options.preset, variant=variant):
-            report_step(variant, alone=True)
+            report_step(variant, is_turn=True)
             if options.profile and device.type == "cuda":
                 profile(f"{options.preset} {variant}", system, device, options.profile)
 
@@ -122,20 +125,21 @@ def profile(name: str, system: System, device: torch.device, path: Path) -> None
     """Appends the kernels of some steps by their time to a file, and reports what kind of work they are."""
     from torch.autograd import DeviceType
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         begun = time.perf_counter()
         for _ in range(NUM_PROFILED):
             system.update(next(system.source), MEASURED_RATE)
         synchronize(device)
         wall_ms = 1e3 * (time.perf_counter() - begun) / NUM_PROFILED
     times, counts, kinds = (collections.Counter() for _ in range(3))  # milliseconds of a step, launches, milliseconds
-    for event in found.events():
+    for event in profiler.events():
         if event.device_type == DeviceType.CUDA:
             ms = event.time_range.elapsed_us() / NUM_PROFILED / 1e3
             times[event.name] += ms
             kinds[kind_of(event.name)] += ms
             counts[event.name] += 1
-    launches, device_ms = counts.total() / NUM_PROFILED, times.total()
+    launches = counts.total() / NUM_PROFILED
+    device_ms = times.total()
     shown = {kind: round(ms, 2) for kind, ms in kinds.most_common()}
     report(
         "profile", step=name, device_ms=round(device_ms, 2), wall_ms=round(wall_ms, 2), launches=round(launches),

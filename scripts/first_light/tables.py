@@ -40,7 +40,7 @@ def _cell(key: str, value: Any) -> str:
     if key in SHARES:
         return f"{value:.1%}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(name, each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_cell(name, part)}" for name, part in value.items())
     if isinstance(value, list):
         return " x ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int | float) else str(value).replace("|", "\\|")

@@ -51,7 +51,7 @@ def wheel_files(wheel: Path) -> dict[str, str]:
 def sdist_sizes(sdist: Path) -> dict[str, int]:
     """The size of each file of an sdist, by its path in the repository."""
     with tarfile.open(sdist) as archive:
-        return {one.name.partition("/")[2]: one.size for one in archive.getmembers() if one.isfile()}
+        return {member.name.partition("/")[2]: member.size for member in archive.getmembers() if member.isfile()}
 
 
 def check_files(wheel: Path, sdist: Path) -> None:
@@ -86,7 +86,8 @@ def build() -> None:
     notes = notes_of((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     shutil.rmtree(DIST, ignore_errors=True)
     _run("build", "--outdir", DIST)  # the wheel from the sdist
-    [wheel], [sdist] = DIST.glob(f"*-{version}-*.whl"), DIST.glob(f"*-{version}.tar.gz")
+    [wheel] = DIST.glob(f"*-{version}-*.whl")
+    [sdist] = DIST.glob(f"*-{version}.tar.gz")
     with tempfile.TemporaryDirectory() as directory:
         _run("build", "--wheel", "--outdir", directory)
         [from_checkout] = Path(directory).glob("*.whl")

@@ -18,12 +18,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-ENDS, WIDE_ENDS, CLOSERS = ".!?…؟।።", "。！？", "\"'”’»)]}」』"
+ENDS = ".!?…؟।።"
+WIDE_ENDS = "。！？"
+CLOSERS = "\"'”’»)]}」』"
 LOWER = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c) == "Ll")
 CLASSES = [".", ENDS, WIDE_ENDS, CLOSERS, " ", LOWER]  # what a character can be, several at once
 FEATURES = ["capitalized", "numeric", "end_of_para"]  # what MiniSBD computes beside
 DOT, END, WIDE, CLOSER, SPACE, LOWER_CASE, UPPER, DIGIT, LAST = range(len(CLASSES) + len(FEATURES))
-BEFORE, AFTER = 3, 2  # characters that the network sees beside each
+BEFORE = 3  # characters that the network sees before each one
+AFTER = 2  # and after it
 
 # Each rule holds where all of its conditions do: (place beside the character, what stands there, whether it does).
 _NEW = [(1, SPACE, True), (2, LOWER_CASE, False)]
@@ -39,7 +42,8 @@ ABBREVIATIONS = [
     [(-3, DIGIT, False), (-1, DIGIT, True), (0, DOT, True)],
 ]
 LAST_CHARACTER = [[(0, LAST, True)]]
-_NEVER, _ALWAYS = 10.0, 100.0
+_NEVER = 10.0
+_ALWAYS = 100.0
 
 
 def main() -> None:
@@ -54,14 +58,15 @@ def model() -> bytes:
     units = ["<PAD>", "<UNK>", *dict.fromkeys("".join(CLASSES))]
     table = np.array([[float(unit in members) for members in CLASSES] for unit in units], np.float32)
     rules = [*SENTENCE_ENDS, *ABBREVIATIONS, *LAST_CHARACTER]
-    weight, bias = np.zeros((len(rules), LAST + 1, BEFORE + 1 + AFTER), np.float32), np.ones(len(rules), np.float32)
+    weight = np.zeros((len(rules), LAST + 1, BEFORE + 1 + AFTER), np.float32)
+    bias = np.ones(len(rules), np.float32)
     for row, rule in enumerate(rules):
         for place, kind, is_there in rule:
             weight[row, kind, BEFORE + place] = 1.0 if is_there else -1.0
-            if is_there:
-                bias[row] -= 1
-    ends, never = len(SENTENCE_ENDS), len(ABBREVIATIONS)
-    decision = np.array([1.0] * ends + [-_NEVER] * never + [_ALWAYS], np.float32)
+            bias[row] -= is_there
+    num_ends = len(SENTENCE_ENDS)
+    num_never = len(ABBREVIATIONS)
+    decision = np.array([1.0] * num_ends + [-_NEVER] * num_never + [_ALWAYS], np.float32)
     scores = np.zeros((5, len(rules), 1), np.float32)
     scores[2, :, 0] = decision
     offsets = np.array([0.0, -1.0, -0.5, -1.0, -1.0], np.float32)
@@ -82,15 +87,15 @@ def model() -> bytes:
     outputs = [helper.make_tensor_value_info("predictions", onnx.TensorProto.FLOAT, ["B", "T", 5])]
     weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "sentences", inputs, outputs, weights)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="mtx")
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="mtx")
     numbers = {unit: number for number, unit in enumerate(units)}
     vocabulary = {"lang": "", "idx": 0, "cutoff": 0, "lower": False, "_unit2id": numbers, "_id2unit": units}
     config = {"max_seqlen": 1_000_000, "batch_size": 32, "feat_funcs": FEATURES, "no_ssplit": False}
-    helper.set_model_props(made, {
+    helper.set_model_props(network, {
         "lang_code": "mul", "config": json.dumps(config), "vocab": json.dumps(vocabulary), "lexicon": "null",
     })  # fmt: skip
-    onnx.checker.check_model(made)
-    return made.SerializeToString(deterministic=True)
+    onnx.checker.check_model(network)
+    return network.SerializeToString(deterministic=True)
 
 
 if __name__ == "__main__":

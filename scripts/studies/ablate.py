@@ -74,10 +74,11 @@ def _compare(runs: dict[str, list[Path]], test: str | None) -> Comparison:
     systems = [run for row in runs.values() for run in row]
     text = test_sets_of_runs(systems, test)[0]
     outputs, references = system_outputs(text, systems, {})
-    groups, first = [], 0
+    groups = []
+    start = 0
     for name, row in runs.items():
-        groups.append(Group(name, list(range(first, first + len(row)))))
-        first += len(row)
+        groups.append(Group(name, list(range(start, start + len(row)))))
+        start += len(row)
     return compare(outputs, references, metrics=("bleu", "chrf"), tgt=text.tgt, groups=groups)
 
 

@@ -75,21 +75,24 @@ def main() -> None:
     }
     limit = f"training.time_limit={60 * arguments.minutes:.0f}s training.max_steps=1000000 training.patience=null"
     common = [*limit.split(), "training.validate_every=100", *arguments.settings]
-    first = [Training(of_recipe["transformer"], [recipe, *common]) for recipe, of_recipe in runs.items()]
-    run_all("prepare", first, arguments.jobs, arguments.threads)
-    others = []
-    for recipe, of_recipe in runs.items():
-        paths = RunLayout(of_recipe["transformer"])
-        model, num_ids = load_config(paths).model, load_prepared(paths.data).tokenizer.num_ids
+    transformers = [Training(recipe_runs["transformer"], [recipe, *common]) for recipe, recipe_runs in runs.items()]
+    run_all("prepare", transformers, arguments.jobs, arguments.threads)
+    other_trainings = []
+    for recipe, recipe_runs in runs.items():
+        paths = RunLayout(recipe_runs["transformer"])
+        model = load_config(paths).model
+        num_ids = load_prepared(paths.data).tokenizer.num_ids
         for name in OTHERS:
-            others.append(Training(of_recipe[name], [recipe, *common, *settings_of(name, model, num_ids)]))
-    run_all("prepare", others, arguments.jobs, arguments.threads)
-    run_all("train", [*first, *others], arguments.jobs, arguments.threads)
-    results = {recipe: _measure(of_recipe, arguments) for recipe, of_recipe in runs.items()}
+            other_trainings.append(Training(recipe_runs[name], [recipe, *common, *settings_of(name, model, num_ids)]))
+    run_all("prepare", other_trainings, arguments.jobs, arguments.threads)
+    run_all("train", [*transformers, *other_trainings], arguments.jobs, arguments.threads)
+    results = {recipe: _measure(recipe_runs, arguments) for recipe, recipe_runs in runs.items()}
     rows = {f"{recipe}, {name}": row for recipe, result in results.items() for name, row in result.rows.items()}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     cells = [[name, *(row.get(column, "") for column in columns)] for name, row in rows.items()]
-    write_tables(arguments.dir, ["", *columns], cells, [f"{recipe}: {each.note()}" for recipe, each in results.items()])
+    write_tables(
+        arguments.dir, ["", *columns], cells, [f"{recipe}: {measured.note()}" for recipe, measured in results.items()]
+    )
     _draw(*next(iter(results.items())), arguments.dir / "architectures.png")
 
 
@@ -111,18 +114,19 @@ def _arguments() -> argparse.Namespace:
 
 def settings_of(name: str, transformer: ModelConfig, num_ids: int) -> list[str]:
     """The settings of another architecture with about as many parameters as this Transformer."""
-    target, (fixed, key, values) = num_parameters(transformer, num_ids), OTHERS[name]
+    target = num_parameters(transformer, num_ids)
+    (fixed, key, values) = OTHERS[name]
 
     def settings(value: int) -> list[str]:
         return [*fixed.split(), f"{key}={value}"]
 
     def size(value: int) -> int:
         changes = dict(setting.split("=") for setting in settings(value))
-        of_model = {key.removeprefix("model."): text for key, text in changes.items() if key.startswith("model.")}
-        return num_parameters(ModelConfig.model_validate({**transformer.model_dump(), **of_model}), num_ids)
+        model_changes = {key.removeprefix("model."): text for key, text in changes.items() if key.startswith("model.")}
+        return num_parameters(ModelConfig.model_validate({**transformer.model_dump(), **model_changes}), num_ids)
 
-    above = bisect_left(values, target, key=size)
-    return settings(min(values[max(0, above - 1) : above + 1], key=lambda value: abs(size(value) - target)))
+    place = bisect_left(values, target, key=size)
+    return settings(min(values[max(0, place - 1) : place + 1], key=lambda value: abs(size(value) - target)))
 
 
 @dataclass(frozen=True)
@@ -159,10 +163,11 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     target = arguments.perplexity or max(min(curve.values) for curve in curves.values())
     rows = {}
     for number, (name, run) in enumerate(runs.items()):
-        model, steps = models[name].torch.model, histories[name].events_of("train")
+        model = models[name].torch.model
+        steps = histories[name].of("train")
         bleu, chrf = (metric.systems[number].score for metric in comparison.metrics)
         rows[name] = {
-            "million parameters": f"{sum(each.numel() for each in model.parameters()) / 1e6:.3f}",
+            "million parameters": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.3f}",
             "steps": str(steps[-1]["step"]), "BLEU": f"{bleu:.2f}", "chrF2": f"{chrf:.2f}",
             "perplexity": f"{_perplexity(model, run):.2f}",
             "training, target tokens/s": f"{median(step['tgt_tokens_per_s'] for step in steps):.0f}",
@@ -192,13 +197,14 @@ def _perplexity(model: TranslationModel, run: Path) -> float:
 def _reached(curve: Curve, target: float) -> dict[str, str]:
     """The step and the minute of the first validation that had this perplexity; empty if none had."""
     points = zip(curve.steps, curve.hours, curve.values, strict=True)
-    first = next(((f"{step:.0f}", f"{60 * hours:.1f}") for step, hours, value in points if value <= target), ("", ""))
-    return dict(zip(("steps to P", "minutes to P"), first, strict=True))
+    reached = next(((f"{step:.0f}", f"{60 * hours:.1f}") for step, hours, value in points if value <= target), ("", ""))
+    return dict(zip(("steps to P", "minutes to P"), reached, strict=True))
 
 
 def _draw(recipe: str, result: Result, path: Path) -> None:
     """Draws the perplexity against the minutes beside BLEU by sentence length."""
-    unit, lengths = result.comparison.length_unit, result.comparison.lengths
+    unit = result.comparison.length_unit
+    lengths = result.comparison.lengths
     with style.context(["default", pictures.LOOKS]):
         figure = Figure(figsize=(8, 3.3), layout="constrained")
         left, right = figure.subplots(1, 2)

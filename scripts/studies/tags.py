@@ -22,7 +22,8 @@ from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
 from mtx.storage.run_files import RunLayout
 
-OPEN, CLOSE = Tag("<b>", "open", "b"), Tag("</b>", "close", "b")
+OPEN = Tag("<b>", "open", "b")
+CLOSE = Tag("</b>", "close", "b")
 _CODES = Tag('<bpt i="1"/>', "open", "1"), Tag('<ept i="1"/>', "close", "1")
 _CLOSES = {OPEN.raw: CLOSE.raw, _CODES[0].raw: _CODES[1].raw}
 
@@ -45,8 +46,8 @@ def main() -> None:
         for word in dict.fromkeys(line.split()):
             places = find_words(word, line)
             if word in lexicon and len(places) == 1 and len(find_words(lexicon[word], translation)) == 1:
-                [(start, end)] = places
-                parts = [line[:start], OPEN, word, CLOSE, line[end:]]
+                [(start, stop)] = places
+                parts = [line[:start], OPEN, word, CLOSE, line[stop:]]
                 tests.append(([part for part in parts if part != ""], lexicon[word]))
     tests = random.Random(1).sample(tests, min(arguments.segments, len(tests)))
     results = [best.marked for best in translator.translate_marked([segment for segment, _ in tests])]
@@ -54,40 +55,43 @@ def main() -> None:
     counts = ", ".join(f"{kind} {number / len(tests):.1%}" for kind, number in kinds.most_common())
     print(f"{len(tests):,} words: {counts}")
 
-    rng, references = random.Random(1), test.tgt_texts()
+    rng = random.Random(1)
+    references = test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
     results = [best.marked for best in translator.translate_marked(segments)]
-    whole = sum(1 for pair in zip(results, segments, strict=True) if _nesting(pair[0]) == _nesting(pair[1]))
+    num_whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
     texts = [bare(result)[0] for result in results]
-    bleu = [sacrebleu.corpus_bleu(some, [references]).score for some in (texts, plain)]
-    print(f"{whole:,} of {len(segments):,} sentences have all tags once and nested")
+    bleu = [sacrebleu.corpus_bleu(outputs, [references]).score for outputs in (texts, plain)]
+    print(f"{num_whole:,} of {len(segments):,} sentences have all tags once and nested")
     print(f"BLEU with tags {bleu[0]:.2f}, without {bleu[1]:.2f}")
 
 
 def _with_tags(line: str, rng: random.Random) -> Marked:
     """A sentence with a pair of elements or of codes, a placeholder in a pair, or a placeholder alone."""
-    words, kind = line.split(), rng.randrange(4)
+    words = line.split()
+    kind = rng.randrange(4)
     start = rng.randrange(len(words))
     stop = rng.randint(start + 1, len(words))
     before, inner, after = (" ".join(part) for part in (words[:start], words[start:stop], words[stop:]))
     if kind == 3:
         parts: Marked = [before, " ", Tag("{0}"), " ", inner, " ", after]
     else:
-        first, last = _CODES if kind == 1 else (OPEN, CLOSE)
-        alone: Marked = [Tag('<ph id="2"/>'), " "] if kind == 2 else []
-        parts = [before, " ", first, *alone, inner, last, " ", after]
+        open_tag, close_tag = _CODES if kind == 1 else (OPEN, CLOSE)
+        placeholder: Marked = [Tag('<ph id="2"/>'), " "] if kind == 2 else []
+        parts = [before, " ", open_tag, *placeholder, inner, close_tag, " ", after]
     return [part for part in parts if part != ""]
 
 
 def _nesting(segment: Marked) -> list[tuple[str, str]] | None:
     """Each tag with the pair around it, sorted; None if pairs are not nested."""
-    found, stack = list[tuple[str, str]](), list[str]()
+    parents = list[tuple[str, str]]()
+    stack = list[str]()
     for tag in (part for part in segment if isinstance(part, Tag)):
         if tag.kind == "close" and (not stack or tag.raw != _CLOSES[stack.pop()]):
             return None
-        found.append((tag.raw, stack[-1] if stack else ""))
+        parents.append((tag.raw, stack[-1] if stack else ""))
         stack += [tag.raw] if tag.kind == "open" else []
-    return None if stack else sorted(found)
+    return None if stack else sorted(parents)
 
 
 def _kind(translation: Marked, word: str) -> str:

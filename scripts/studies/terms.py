@@ -35,23 +35,33 @@ def main() -> None:
     data = load_prepared(RunLayout(arguments.run).data)
     translator = Translator.load(arguments.run, engine="torch")
     name = arguments.test or next(iter(data.tests))
-    src, tgt = data.train.src_texts(), data.train.tgt_texts()
-    store, lexicon = data.tests[name], learn_lexicon([(src, tgt)]).terms
-    known, rng = "\n".join([*src, *tgt]).lower(), random.Random(7)
-    nouns = [word for word, other in lexicon.items() if word.islower() and other[0].isupper() and len(word) > 3]
+    src = data.train.src_texts()
+    tgt = data.train.tgt_texts()
+    store = data.tests[name]
+    lexicon = learn_lexicon([(src, tgt)]).terms
+    training_text = "\n".join([*src, *tgt]).lower()
+    rng = random.Random(7)
+    nouns = [
+        word for word, translation in lexicon.items() if word.islower() and translation[0].isupper() and len(word) > 3
+    ]
     rng.shuffle(nouns)
-    pairs, used = list(zip(store.src_texts(), store.tgt_texts(), strict=True)), set[int]()
-    terms, sources, references = dict[str, str](), list[str](), list[str]()
+    pairs = list(zip(store.src_texts(), store.tgt_texts(), strict=True))
+    used_rows = set[int]()
+    terms = dict[str, str]()
+    sources = list[str]()
+    references = list[str]()
     for noun in nouns:
         sides = noun, lexicon[noun]
         rows = [
             row for row, pair in enumerate(pairs)
-            if row not in used and all(len(find_words(*each)) == 1 for each in zip(sides, pair, strict=True))
+            if row not in used_rows
+            and all(len(find_words(word, text)) == 1 for word, text in zip(sides, pair, strict=True))
         ]  # fmt: skip
         if rows and len(terms) < arguments.terms:
-            term, translation = _invented(known, rng), _invented(known, rng).capitalize()
+            term = _invented(training_text, rng)
+            translation = _invented(training_text, rng).capitalize()
             terms[term] = translation
-            used.update(rows[:MOST_SENTENCES])
+            used_rows.update(rows[:MOST_SENTENCES])
             sources += [_replaced(noun, term, pairs[row][0]) for row in rows[:MOST_SENTENCES]]
             references += [_replaced(sides[1], translation, pairs[row][1]) for row in rows[:MOST_SENTENCES]]
     test = TestSet(f"{len(terms)} made-up terms", translator.tgt, sources, references)
@@ -60,16 +70,16 @@ def main() -> None:
     print("\n".join([*score_lines(f"{test.name}, without the glossary", before), *score_lines(test.name, after)]))
 
 
-def _invented(known: str, rng: random.Random) -> str:
+def _invented(training_text: str, rng: random.Random) -> str:
     while True:
         word = "".join(rng.choices(SYLLABLES, k=rng.randint(2, 3))) + rng.choice(["", "n", "t", "k"])
-        if word not in known:
+        if word not in training_text:
             return word
 
 
-def _replaced(word: str, other: str, text: str) -> str:
-    [(start, end)] = find_words(word, text)
-    return text[:start] + other + text[end:]
+def _replaced(word: str, replacement: str, text: str) -> str:
+    [(start, stop)] = find_words(word, text)
+    return text[:start] + replacement + text[stop:]
 
 
 if __name__ == "__main__":

@@ -41,18 +41,20 @@ def run_all(command: Literal["prepare", "train"], trainings: Sequence[Training],
     """
     with ThreadPoolExecutor(num_jobs) as pool:
         codes = list(pool.map(partial(_run, command, threads), trainings))
-    if failed := [str(each.run) for each, code in zip(trainings, codes, strict=True) if code]:
+    if failed := [str(training.run) for training, code in zip(trainings, codes, strict=True) if code]:
         sys.exit(f"error: not {_DONE[command]}: {', '.join(failed)}; see above, or the .log beside each")
 
 
 def _run(command: str, threads: int, training: Training) -> int:
     """Returns the exit code of the command, or 2 if the run has other settings."""
-    run, stored = training.run, training.run.with_suffix(".json")
+    run = training.run
+    stored = training.run.with_suffix(".json")
     run.parent.mkdir(parents=True, exist_ok=True)
     if not stored.exists():
         stored.write_text(json.dumps(training.settings) + "\n", encoding="utf-8")
-    if (before := json.loads(stored.read_text(encoding="utf-8"))) != training.settings:
-        print(f"error: {run} has other settings: {shlex.join(before)}; another --dir starts anew", file=sys.stderr)
+    if (earlier_settings := json.loads(stored.read_text(encoding="utf-8"))) != training.settings:
+        earlier = shlex.join(earlier_settings)
+        print(f"error: {run} has other settings: {earlier}; another --dir starts anew", file=sys.stderr)
         return 2
     seed = [] if training.seed is None else [f"seed={training.seed}"]
     words = [sys.executable, "-m", "mtx", command, *training.settings, *seed, f"run_dir={run}"]

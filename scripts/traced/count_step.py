@@ -20,8 +20,12 @@ from mtx.model.architectures import num_parameters
 from mtx.model.attention import BlockLayout
 from scripts.traced.traced_step import NUM_IDS, Kernel, TrainingStep, traced
 
-PEAK_FLOPS, PEAK_BYTES = 989e12, 3.35e12  # of an H100 SXM, dense bf16, a second
-PRODUCT_EFFICIENCY, MEMORY_EFFICIENCY, ATTENTION_EFFICIENCY = 0.75, 0.85, 0.20  # assumed shares of these peaks
+PEAK_FLOPS = 989e12  # of an H100 SXM in a second, dense bf16
+PEAK_BYTES = 3.35e12  # in a second
+# Assumed shares of these peaks.
+PRODUCT_EFFICIENCY = 0.75
+MEMORY_EFFICIENCY = 0.85
+ATTENTION_EFFICIENCY = 0.20
 LAUNCH_S = 1.5e-6  # assumed time from one kernel to the next within a graph
 TILE_PRODUCTS = {"_forward": 2, "_backward_of_queries": 3, "_backward_of_keys": 4}  # of mtx.model.block_kernels
 PARTS = "forward", "backward", "graph", "host"
@@ -53,38 +57,42 @@ class Attention:
 
     def __init__(self, step: TrainingStep):
         batch = step.loaded.micro_batches[0]
-        src, tgt = (batch.src_offsets, len(batch.src_ids)), (batch.tgt_offsets, len(batch.tgt_in_ids))
+        src = (batch.src_offsets, len(batch.src_ids))
+        tgt = (batch.tgt_offsets, len(batch.tgt_in_ids))
         self._layouts = {  # by the numbers of queries and keys
             (queries[1], keys[1]): BlockLayout.of(queries[0], keys[0], queries[1], keys[1], queries is keys is tgt)
             for queries, keys in ((src, src), (tgt, src), (tgt, tgt))
         }
         assert src[1] != tgt[1], "the layouts differ in their sizes"
-        self.num_sentences, self.room = int(batch.tgt_offsets.diff().count_nonzero()), len(batch.tgt_offsets) - 1
+        self.num_sentences = int(batch.tgt_offsets.diff().count_nonzero())
+        self.room = len(batch.tgt_offsets) - 1
 
     def flops(self, kernel: Kernel) -> float:
         """Returns the FLOP of a kernel's tiles, each of which lies over the keys of some queries, or the reverse."""
         (num_queries, heads, size), (num_keys, *_) = kernel.shapes[:2]
-        layout, sizes = self._layouts[num_queries, num_keys], block_kernels._constants(size)
+        layout = self._layouts[num_queries, num_keys]
+        sizes = block_kernels._constants(size)
         name = kernel.name.rpartition(".")[2]
-        begins, ends = layout.query_ranges if name == "_backward_of_keys" else layout.key_ranges
+        starts, stops = layout.query_ranges if name == "_backward_of_keys" else layout.key_ranges
         rows = sizes["ROWS"]
-        firsts = torch.arange(0, len(begins), rows)
-        lengths = ends[(firsts + rows).clamp_max(len(begins)) - 1] - begins[firsts]
+        firsts = torch.arange(0, len(starts), rows)
+        lengths = stops[(firsts + rows).clamp_max(len(starts)) - 1] - starts[firsts]
         num_tiles = int((lengths / rows).ceil().sum())
         return 2.0 * TILE_PRODUCTS[name] * num_tiles * heads * rows * rows * sizes["WIDTH"]
 
 
 def row_of(kernel: Kernel, attention: Attention) -> Row:
     """Returns a kernel as a row: its name, with the shapes of a product, and its estimated time."""
-    name, flops, efficiency = kernel.name, float(kernel.flops), PRODUCT_EFFICIENCY
+    name = kernel.name
+    flops = float(kernel.flops)
+    efficiency = PRODUCT_EFFICIENCY
     if kernel.kind == "product":
         name += " " + " ".join("x".join(map(str, shape)) for shape in kernel.shapes if len(shape) > 1)
     elif kernel.kind == "attention":
-        flops, efficiency = attention.flops(kernel), ATTENTION_EFFICIENCY
-    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.num_bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    return Row(
-        kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, busy + kernel.launches * LAUNCH_S
-    )
+        flops = attention.flops(kernel)
+        efficiency = ATTENTION_EFFICIENCY
+    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
+    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, busy + kernel.launches * LAUNCH_S)
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
@@ -116,7 +124,8 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
             shown.append(row)
     shown += [row for row in small.values() if row.launches]
     shown.sort(key=lambda row: (PARTS.index(row.part), not row.kind, -row.seconds, row.name))
-    loaded, model = step.loaded, step.config.model
+    loaded = step.loaded
+    model = step.config.model
     num_positions = [len(ids) for ids in (loaded.micro_batches[0].src_ids, loaded.micro_batches[0].tgt_out_ids)]
     capability = ".".join(map(str, torch.cuda.get_device_capability()))
     lines = [

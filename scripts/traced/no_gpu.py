@@ -27,7 +27,8 @@ def headers() -> list[Path]:
 
 def build(directory: Path) -> Path:
     """Builds the library in `directory`; both the runtime and the driver are in it."""
-    library, symbols = directory / "libcuda.so.1", directory / "symbols.map"
+    library = directory / "libcuda.so.1"
+    symbols = directory / "symbols.map"
     folders = headers()
     runtime = next((f for folder in folders for f in folder.parent.glob("lib/libcudart.so.*")), Path("libcudart.so.13"))
     symbols.write_text(f"{runtime.name} {{ global: *; }};\n")

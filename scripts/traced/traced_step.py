@@ -49,7 +49,9 @@ from mtx.training.micro_batch import RuntimeChoices
 
 MEAN_LENGTH = 27  # tokens of a sentence of WMT, on average
 NUM_IDS = 37_000  # pieces of the paper's English-German vocabulary
-_FUSED_CHUNK, _FUSED_BLOCKS = 65_536, 320  # elements of a block and blocks of a launch, of torch's fused operations
+# Of torch's fused operations.
+_FUSED_CHUNK = 65_536  # elements of a block
+_FUSED_BLOCKS = 320  # blocks of a launch
 _FUSED_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # tensors of a launch, by lists of tensors
 aten = torch.ops.aten
 register_flop_formula(aten._addmm_activation, get_raw=True)(addmm_flop)
@@ -217,7 +219,8 @@ def _check_attention(named: dict[str, Any]) -> None:
     """What FlashAttention's mha_varlen_fwd and mha_varlen_bwd require, as torch 2.11 and 2.13 build them."""
     rows = {name: named[name] for name in ("query", "key", "value", "grad_out", "out") if name in named}
     offsets = {name: named[name] for name in ("cu_seq_q", "cu_seq_k")}
-    query, key = rows["query"], rows["key"]
+    query = rows["query"]
+    key = rows["key"]
     for name, x in rows.items():
         _require(x.is_cuda and x.dtype == query.dtype and x.dtype in (torch.bfloat16, torch.float16), name, x)
         _require(x.dim() == 3 and x.stride(-1) == 1 and x.shape[-1] % 8 == 0 and x.shape[-1] <= 256, name, x)
@@ -233,7 +236,8 @@ def _check_attention(named: dict[str, Any]) -> None:
 
 def _check_blocks(named: dict[str, Any]) -> None:
     """What the kernels of `mtx.model.block_kernels` require: heads side by side, and ranges without gaps."""
-    q, k = named["q"], named["k"]
+    q = named["q"]
+    k = named["k"]
     for name in ("q", "k", "v", "out", "grad"):
         if (x := named.get(name)) is not None:
             rows = q if name in ("q", "out", "grad") else k
@@ -250,13 +254,14 @@ def _check_blocks(named: dict[str, Any]) -> None:
 
 def _check_adam(arguments: Any, options: Any) -> None:
     """What torch's fused Adam requires on CUDA: lists that match, in fp32, and steps of one element on the device."""
-    parameters, *states, steps = arguments[:4] + arguments[5:6]
+    parameters, *states, step_numbers = arguments[:4] + arguments[5:6]
     for name, tensors in zip(("gradients", "exp_avgs", "exp_avg_sqs"), states, strict=True):
         for parameter, tensor in zip(parameters, tensors, strict=True):
-            same = tensor.shape == parameter.shape and tensor.stride() == parameter.stride()
-            _require(tensor.is_cuda and same and tensor.dtype == parameter.dtype == torch.float32, name, tensor)
-    for step in steps:
-        _require(step.is_cuda and step.dtype == torch.float32 and step.numel() == 1, "state_steps", step)
+            has_same_layout = tensor.shape == parameter.shape and tensor.stride() == parameter.stride()
+            is_fp32 = tensor.dtype == parameter.dtype == torch.float32
+            _require(tensor.is_cuda and has_same_layout and is_fp32, name, tensor)
+    for number in step_numbers:
+        _require(number.is_cuda and number.dtype == torch.float32 and number.numel() == 1, "state_steps", number)
     for name in ("found_inf", "grad_scale"):
         if (scalar := options.get(name)) is not None:
             _require(scalar.is_cuda and scalar.dtype == torch.float32 and scalar.numel() == 1, name, scalar)
@@ -279,16 +284,17 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
     name = str(function._schema.name).removeprefix("aten::")
     written = [] if function._schema.is_mutable else _tensors(out)
     mutated = _tensors(inputs) if function._schema.is_mutable else []
-    read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
+    inputs_read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
     flops = flop_registry.get(function.overloadpacket)
     num_flops = int(flops(*inputs[0], **inputs[1], out_val=out)) if flops is not None else 0
     if function.overloadpacket in (aten.gather, aten.index_copy_):  # of the rest they touch what the index names
-        read, mutated = read[1:], []
+        inputs_read = inputs_read[1:]
+        mutated = []
     kind = "attention" if "attn" in name or "attention" in name else "product" if num_flops else "operation"
-    num_bytes = sum(tensor.nbytes for tensor in read + written)
+    num_bytes = sum(tensor.nbytes for tensor in inputs_read + written)
     if mutated:
         num_bytes += _mutated_bytes(function, inputs)
-    return Kernel(part, kind, name, _launches(function, inputs[0]), num_bytes, num_flops, _shapes(read))
+    return Kernel(part, kind, name, _launches(function, inputs[0]), num_bytes, num_flops, _shapes(inputs_read))
 
 
 class _Kernels(TorchDispatchMode):
@@ -313,18 +319,19 @@ class _Kernels(TorchDispatchMode):
 
 def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
     """Returns the kernels of an operation of mtx's own, which consists of others that the compiler does not see."""
-    seen = _Kernels()
+    launches = _Kernels()
     with (
-        detect_fake_mode((arguments, options)), seen, torch.no_grad(),  # type: ignore[union-attr]
-        mock.patch.object(block_kernels, "_launch", seen.launch),
+        detect_fake_mode((arguments, options)), launches, torch.no_grad(),  # type: ignore[union-attr]
+        mock.patch.object(block_kernels, "_launch", launches.launch),
     ):  # fmt: skip
         OPDEFS[function._schema.name]._init_fn(*arguments, **options)
-    return seen.kernels
+    return launches.kernels
 
 
 def _mutated_bytes(function: Any, inputs: Any) -> int:
     """Returns the bytes that an operation writes into its arguments, 0 if it reads none of them first."""
-    written, scales_gradients = 0, inputs[1].get("grad_scale") is not None
+    written = 0
+    scales_gradients = inputs[1].get("grad_scale") is not None
     for argument, value in zip(function._schema.arguments, inputs[0], strict=False):
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if is_written and (argument.name != "grads" or scales_gradients):
@@ -386,7 +393,8 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
         if isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, MultiOutput):
             continue
         if isinstance(node, ExternKernelSchedulerNode):
-            called, origins = getattr(node.node, "op_overload", None), node.node.get_origins()
+            called = getattr(node.node, "op_overload", None)
+            origins = node.node.get_origins()
             origin = node.node.get_origin_node() or next((o for o in origins if o.target is called), None)
             if origin is None or not isinstance(origin.target, torch._ops.OpOverload):
                 if num_bytes := node.get_read_write_buffers_sizes():
@@ -405,9 +413,9 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
 @contextlib.contextmanager
 def _compiler(trace: Trace) -> Iterator[None]:
     """Lets torch compile for the device without one; what it compiled runs on fake tensors."""
-    compile_inner, fold, to_module = (
-        compile_fx.compile_fx_inner, joint_graph.UniformValueConstantFolder.run, GraphLowering.compile_to_module,
-    )  # fmt: skip
+    compile_inner = compile_fx.compile_fx_inner
+    fold = joint_graph.UniformValueConstantFolder.run
+    to_module = GraphLowering.compile_to_module
     kernels: list[Kernel] = []
 
     def compile_and_trace(graph: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
@@ -426,7 +434,8 @@ def _compiler(trace: Trace) -> Iterator[None]:
 
     def precompile(kernel: Any, *_: Any, **__: Any) -> None:
         kernel._precompile_worker()
-        capability, name = kernel.device_props.cc, kernel.inductor_meta.get("kernel_name", "")
+        capability = kernel.device_props.cc
+        name = kernel.inductor_meta.get("kernel_name", "")
         codes = [result.kernel.asm["cubin"] for result in kernel.compile_results]
         trace.binaries.extend(Binary(name, capability, len(code)) for code in codes)
 
@@ -466,7 +475,8 @@ def _graphs(trace: Trace) -> Iterator[None]:
     @contextlib.contextmanager
     def recording(graph: Graph, *_: Any, **__: Any) -> Iterator[None]:
         assert isinstance(graph, Graph) and not trace.is_recording
-        trace.num_recorded, trace.is_recording = trace.num_recorded + 1, True
+        trace.num_recorded = trace.num_recorded + 1
+        trace.is_recording = True
         try:
             yield
         finally:
@@ -482,7 +492,8 @@ def _graphs(trace: Trace) -> Iterator[None]:
 @contextlib.contextmanager
 def traced(number: int | None = None) -> Iterator[Trace]:
     """Makes all tensors of the device fake, and traces; see `Trace` for `number`."""
-    mode, trace = FakeTensorMode(allow_non_fake_inputs=True), Trace(number)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    trace = Trace(number)
     with (
         mock.patch.object(FakeTensorMode, "avoid_device_init", True),
         mock.patch.object(FakeTensor, "data_ptr", lambda tensor: id(tensor), create=True),
@@ -506,15 +517,17 @@ class TrainingStep:
     """
 
     def __init__(self, preset: str, compiled: bool, tokens: int = 25_000, changes: Sequence[str] = ()):
-        given = [f"model.preset={preset}", f"training.batch_tokens={tokens}", "data.src=en", "data.tgt=de", *changes]
-        self.config = settings.resolve(None, [*given, "run_dir=traced"]).config
+        sizes = [f"model.preset={preset}", f"training.batch_tokens={tokens}"]
+        languages = ["data.src=en", "data.tgt=de"]
+        self.config = settings.resolve(None, [*sizes, *languages, *changes, "run_dir=traced"]).config
         self.data = drawn_data(self.config.data.max_tokens, 8 * tokens)
         runtime = RuntimeChoices(
             device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
         )  # fmt: skip
         with torch.device("cuda"):
             self.trainer = build(self.config, runtime, self.data, RunLayout(Path("traced")))
-        trainer, train = self.trainer, self.data.train
+        trainer = self.trainer
+        train = self.data.train
         host = load_steps(train, steps(trainer.sampler, SamplerState(), 1), trainer.num_micro_steps, trainer.shape)
         with contextlib.closing(host):
             self.loaded = next(host)
@@ -532,8 +545,8 @@ def drawn_data(max_tokens: int, num_pairs: int) -> PreparedData:
     sides = []
     for drawn in (src, tgt):
         lengths = np.clip(np.rint(drawn), 2, max_tokens).astype(np.int32)
-        ends = lengths.cumsum(dtype=np.int64)
-        sides.append(Side(np.ones(ends[-1], np.uint16), ends - lengths, lengths))
+        stops = lengths.cumsum(dtype=np.int64)
+        sides.append(Side(np.ones(stops[-1], np.uint16), stops - lengths, lengths))
     store = TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), sides[0], sides[1], None)
     tokenizer: Any = SimpleNamespace(num_ids=NUM_IDS)
     report = {"src_tgt_ratio": float(sides[0].lengths.sum() / sides[1].lengths.sum())}

@@ -261,8 +261,8 @@ class Choosing:
         self.num_checks += 1
         return self.sound(wished)
 
-    def __call__(self, compile: Any = "auto", device: torch.device = CUDA, name: str = "auto") -> RuntimeChoices:
-        training = self.config.training.model_copy(update={"compile": compile})
+    def __call__(self, compiled: Any = "auto", device: torch.device = CUDA, name: str = "auto") -> RuntimeChoices:
+        training = self.config.training.model_copy(update={"compile": compiled})
         config = self.config.model_copy(update={"training": training, "device": name})
         return choose_runtime(self.paths, config, device, self.data)
 
@@ -274,24 +274,24 @@ def choose(tmp_path: Path, own: tuple[Config, PreparedData], monkeypatch: pytest
 
 def test_what_the_first_start_found_holds_for_later_ones(choose: Choosing) -> None:
     choose.sound = lambda wished: replace(wished, kernel="padded", compile=False, precision="fp32")
-    first = choose(compile=True)
+    first = choose(compiled=True)
     assert (first.device, first.kernel, first.precision, first.micro_batch_tokens) == ("cuda", "padded", "fp32", 256)
-    assert choose(compile=True) == choose() == first == read_runtime(choose.paths.chosen) and choose.num_checks == 1
+    assert choose(compiled=True) == choose() == first == read_runtime(choose.paths.chosen) and choose.num_checks == 1
 
 
 def test_the_key_decides_about_compiling_at_each_start(choose: Choosing) -> None:
-    assert not choose(compile=False).compile
+    assert not choose(compiled=False).compile
     assert not choose().compile, "auto is what was chosen first"
     assert choose.num_checks == 1
-    assert choose(compile=True).compile and choose.num_checks == 2, "what was not chosen first is compared"
-    assert not choose(compile=False).compile and choose.num_checks == 2
+    assert choose(compiled=True).compile and choose.num_checks == 2, "what was not chosen first is compared"
+    assert not choose(compiled=False).compile and choose.num_checks == 2
 
 
 def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(choose: Choosing) -> None:
-    first = choose(compile=True)
+    first = choose(compiled=True)
     before = choose.paths.chosen.read_text()
     choose.kernel = "padded"  # another GPU, without the kernel
-    assert choose(compile=True) == replace(first, kernel="padded", compile=False)
+    assert choose(compiled=True) == replace(first, kernel="padded", compile=False)
     on_cpu = choose(device=torch.device("cpu"), name="cpu")
     assert (on_cpu.device, on_cpu.kernel, on_cpu.compile) == ("cpu", "padded", False)
     assert choose.paths.chosen.read_text() == before and choose.num_checks == 2, "of the kernel, then of compiling it"

@@ -166,9 +166,9 @@ def test_a_folder_that_has_no_text_of_any_kind_is_called_so(
     (tmp_path / "pics/b").mkdir(parents=True)
     for name, data in files.items():
         (tmp_path / "pics" / name).write_bytes(data)
-    for directions in ("", "en-de,de-en"):
+    for settings in ([], ["data.directions=en-de,de-en"]):
         with pytest.raises(UsageError, match=re.escape(problem) + "$") as error:
-            train("pics", *[f"data.directions={directions}"] * bool(directions))
+            train("pics", *settings)
         assert str(error.value.help).startswith("expected .tsv, .csv") and not caplog.messages
 
 

@@ -116,7 +116,8 @@ def test_slots_of_earlier_searches_are_given_up_where_memory_is_short(monkeypatc
     model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32).eval(), torch.float32)
     model.is_static = True
     kept = dict[Any, Slots]()
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: (1 << 33) + (len(kept) > 2))
+    limit = 1 << 33
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: limit + 1 if len(kept) > 2 else limit)
     for num_beams in (1, 2, 3, 1):
         search([model], queue(), SearchOptions(num_beams, 0.6), kept)
     assert [beams for _, beams, *_ in kept] == [3, 1]

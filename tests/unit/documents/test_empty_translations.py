@@ -61,7 +61,7 @@ def test_a_segment_without_a_translation_stays_as_it_was(
 ) -> None:
     caplog.set_level(logging.INFO)
     assert translated(tmp_path / name, text) == text
-    left = f"{number} empty translation{'s' * (number > 1)}"
+    left = "1 empty translation" if number == 1 else f"{number} empty translations"
     assert f"{name}: 0 segments translated, {number} left ({left})" in caplog.text
 
 

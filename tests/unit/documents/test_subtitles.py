@@ -160,8 +160,8 @@ def test_a_text_without_a_readable_time_is_left(
 ) -> None:
     caplog.set_level("INFO")
     result = translated(tmp_path / name, text)
-    cues = f"{num_left} unreadable cue{'s' * (num_left > 1)}"
-    segments = f"{num_segments} segment{'s' * (num_segments > 1)}"
+    cues = "1 unreadable cue" if num_left == 1 else f"{num_left} unreadable cues"
+    segments = "1 segment" if num_segments == 1 else f"{num_segments} segments"
     assert caplog.messages == [f"{tmp_path / name}: {segments} translated, {num_left} left ({cues})"]
     assert [line.lower() for line in result.split("\n")] == [line.lower() for line in text.split("\n")]
 

@@ -69,7 +69,12 @@ def test_a_fitted_map_tells_good_translations_from_bad_ones() -> None:
 def test_text_unlike_the_validation_text_has_no_estimate() -> None:
     """Nearly all lines are right and sure, as with the demo: the map alone would expect much of whatever it gets."""
     noise = random.Random(1)
-    sure = [-0.1 - 0.02 * noise.random() - 0.3 * (noise.random() < 0.05) for _ in LINES]
+    sure = []
+    for _ in LINES:
+        log_prob = -0.1 - 0.02 * noise.random()
+        if noise.random() < 0.05:
+            log_prob -= 0.3
+        sure.append(log_prob)
     translator = Sure(lambda number: sure[number])
     unsure = [log_prob < -0.2 and noise.random() < 0.7 for log_prob in sure]
     targets = [(WORSE if is_wrong else REVERSED)[number] for number, is_wrong in enumerate(unsure)]

@@ -129,7 +129,7 @@ class Answer(BaseHTTPRequestHandler):
         else:
             assert what == "commits"
             date = "2023-01-01T00:00:00.000Z"
-            value = [{"id": id, "title": "", "message": "", "authors": [], "date": date} for id in commits]
+            value = [{"id": commit, "title": "", "message": "", "authors": [], "date": date} for commit in commits]
         self.reply(json.dumps(value).encode())
 
     def send_file(self, commit: str, name: str) -> None:

@@ -68,7 +68,8 @@ def train(model: Any) -> None:
 
 def search(options: SearchOptions) -> Callable[[Any], None]:
     def run(model: Any) -> None:
-        requests = [Request(n, ids, 20, [7] * (n == 1), n) for n, ids in enumerate(random_ids([9, 5, 2], NUM_IDS, 1))]
+        sources = random_ids([9, 5, 2], NUM_IDS, 1)
+        requests = [Request(n, ids, 20, [7] if n == 1 else [], n) for n, ids in enumerate(sources)]
         slots = Slots([IncrementalModel(model.eval())], 3, options.num_beams, 20, options.alpha, options.sampling)
         steps = _Search(slots, RequestQueue(requests, 3))
         assert steps._fill()
