@@ -80,17 +80,14 @@ def record(root: Path, name: str, *acts: Callable[[Path, int, pytest.MonkeyPatch
 def outcomes(recorded: Recorded, disks: Callable[[list[Op]], Iterator[Any]], path: Path) -> Iterator[bool]:
     """For each disk that is left after an operation: whether the model works, and each part is one of its states."""
     ops, num_made, name, states = recorded
-    works = dict[Any, bool]()  # by what is on the disk: a sync, say, leaves what was there before it
+    works = dict[Any, bool]()  # a sync, say, leaves what was there before it
     for end in range(num_made, len(ops) + 1):
         for write_out in disks(ops[:end]):
             write_out(path)
-            content = frozenset(
-                (file.relative_to(path), file.read_bytes()) for file in path.rglob("*") if file.is_file()
-            )
-            directories = frozenset(inner.relative_to(path) for inner in path.rglob("*") if inner.is_dir())
-            if (content, directories) not in works:
-                works[content, directories] = has_a_state(path / name, states)
-            yield works[content, directories]
+            content = journal.content_of(path)
+            if content not in works:
+                works[content] = has_a_state(path / name, states)
+            yield works[content]
             shutil.rmtree(path)
 
 
