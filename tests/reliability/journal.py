@@ -171,6 +171,11 @@ def killed(ops: list[Op]) -> Iterator[Directory]:
         yield replayed([*ops[:-1], Op("write", ops[-1].path, data=half)])
 
 
+def content_of(path: Path) -> frozenset[tuple[Path, bytes | None]]:
+    """All below a directory: the names with the bytes of files. Equal disks have one outcome, so one is tried."""
+    return frozenset((inner, inner.read_bytes() if inner.is_file() else None) for inner in path.rglob("*"))
+
+
 def write_out(directory: Directory, path: Path) -> None:
     """Write a disk that a kill leaves to `path`."""
     _write(directory.names, path, lambda inner: inner.names, lambda file: file.data)

@@ -42,7 +42,7 @@ def state(path: Path) -> list[Any]:
     """What a user gets of a model that loads and translates."""
     model = Translator.load(path, engine="torch", device="cpu", threads=1)
     translator = model.to("de", "en")
-    found = translator.hypotheses(LINES)
+    found = translator.hypotheses(LINES[:2])
     directory = translator._directory
     assert directory and model_identity(path)
     scores, card = directory / "scores.json", directory / "README.md"
@@ -80,15 +80,24 @@ def record(root: Path, name: str, *acts: Callable[[Path, int, pytest.MonkeyPatch
 def outcomes(recorded: Recorded, disks: Callable[[list[Op]], Iterator[Any]], path: Path) -> Iterator[bool]:
     """For each disk that is left after an operation: whether the model works, and each part is one of its states."""
     ops, num_made, name, states = recorded
+    works = dict[Any, bool]()  # a sync, say, leaves what was there before it
     for end in range(num_made, len(ops) + 1):
         for write_out in disks(ops[:end]):
             write_out(path)
-            try:
-                parts = zip(state(path / name), zip(*states, strict=True), strict=True)
-                yield all(part in of_all for part, of_all in parts)
-            except Exception:
-                yield False
+            content = journal.content_of(path)
+            if content not in works:
+                works[content] = has_a_state(path / name, states)
+            yield works[content]
             shutil.rmtree(path)
+
+
+def has_a_state(model: Path, states: list[list[Any]]) -> bool:
+    """Whether a model works, and each part of what a user gets of it is that of one of its states."""
+    try:
+        parts = zip(state(model), zip(*states, strict=True), strict=True)
+        return all(part in of_states for part, of_states in parts)
+    except Exception:
+        return False
 
 
 CASES = [
