@@ -24,6 +24,7 @@ from markdown_it.token import Token
 from mtx.data.markup import (
     CODE,
     FORMULA,
+    FORMULAS,
     MARKUP,
     OPTION,
     Marked,
@@ -40,26 +41,45 @@ from mtx.formatting import counted
 
 logger = logging.getLogger(__name__)
 
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,5000}+\}){0,5000}+\}){0,5000}+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
-    rf"</?(?:[A-Z][\w.]*+|template\b|[a-z]+(?=\s[^<>]*=\{{))"
-    rf"(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
+    rf"</?(?:[A-Z][\w.]{{0,200}}+|template\b|[a-z]{{1,50}}(?=\s[^<>]{{0,1000}}=\{{))"
+    rf"(?:\s{{1,500}}(?:[\w:@.\#-]{{1,200}}(?:=(?:\"[^\"]{{0,5000}}+\"|'[^']{{0,5000}}+'|{_BRACES}))?|{_BRACES})){{0,200}}+"
+    r"\s{0,500}/?>"
 )
-# Text that is not translated: addresses, footnotes, pictures by name, hashtags, formulas, attributes, wiki links, marks
-# of changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with
-# the name of a target, and with attributes
-_KEPT = re.compile(
-    r"(?=[^\w\s])(?:\A\[(?:[ xX/><!?*-]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
-    r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\(ref:[\w:-]{1,100}\)|:{1,2}\w{1,40}\{[^{}\n]{0,200}\}"
-    r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
-    rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)"
-    rf"|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|(?<!\S)\#[^\W\d][\w/-]*|{FORMULA}"
-    r"|<[a-z][\w-]*\s[^<>\n]*?[@:#][\w.:-]+=[^<>\n]*>|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}"
-    r"|(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
-    r"|\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
-    r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
-    rf"|{_COMPONENT})|{OPTION}|{CODE}"
-)
+# What is not translated inside a paragraph, by where it comes from, like the tables of `mtx.data.markup`. Three groups
+# are an opening mark, words, and the closing mark: only the words are translated.
+UNTRANSLATED = {
+    "GitHub: box of a task, name of an alert": r"\A\[(?:[ xX/><!?*-]\](?=\s)|!\w{1,20}\][+-]?)",
+    "Pandoc: citation": r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]",
+    "footnote": r"\[\^[^\]\s]{1,100}\]",
+    "table of contents": r"\[(?i:toc)\]",
+    "bookdown: reference": r"\(ref:[\w:-]{1,100}\)",
+    "directive in a line": r":{1,2}\w{1,40}\{[^{}\n]{0,200}\}",
+    "keys": r"\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+",
+    "CriticMarkup": r"\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}|~>",
+    "superscript mark": r"\^\^",
+    "Pandoc: subscript, superscript": r"(?<=\w)(?:~\w{1,20}~|\^\w{1,20}\^)",
+    "Obsidian: comment": r"%%[^%\n]{1,1000}%%",
+    "highlight": r"(?<!=)==(?!=)",
+    "Obsidian: name of a block": r"(?<=\s)\^[\w-]{1,100}(?=\n|\Z)",
+    "emoji by its name": r":[a-z0-9_+-]{1,40}:(?!\w)",
+    "hashtag": r"(?<!\S)\#[^\W\d][\w/-]{0,200}",
+    **FORMULAS,
+    "Vue, Angular: tag": r"<[a-z][\w-]{0,100}\s[^<>\n]{0,1000}?[@:#][\w.:-]{1,200}=[^<>\n]{0,1000}>",
+    "attributes": r"\{ ?(?:[\#.:]|[\w-]{1,100}=)[^{}\n]{1,200}\}",
+    "wiki link: words and their target": (
+        r"(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
+    ),
+    "wiki link: picture with its size or place": r"\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]",
+    "wiki link: target and its words": r"(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])",
+    "wiki link": r"!?\[\[[^\[\]\n]{1,200}\]\]",
+    "words with a target or attributes": (
+        r"(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
+    ),
+    "MDX, Vue: component": _COMPONENT,
+}
+_UNTRANSLATED = re.compile(rf"(?=[^\w\s])(?:{'|'.join(UNTRANSLATED.values())})|{OPTION}|{CODE}")
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
     rf"(?=[$\\<{{])(?:{FORMULA}|{_COMPONENT}"
@@ -325,7 +345,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
     parts.append(content[at:])
-    return with_tags(parts, _KEPT, Tag)
+    return with_tags(parts, _UNTRANSLATED, Tag)
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
