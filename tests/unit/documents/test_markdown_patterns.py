@@ -31,7 +31,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "wiki link": (["«[[the cake]]» «![[a.png]]»"], ["[cake]", "[[]]", "[[a\nb]]"]),
     "words with a target or attributes": (["«[the cake][a:b]» «[red]{.x}»"], ["[a] [b]", "[a](b)", "[a]{b}"]),
     "MDX, Vue: component": (
-        ["«<Cake.Icing a=\"b\" {...c} d={{e: '}'}}>»a«</Cake.Icing>» «<img src={a} />»", "«<template v-if='a'>»"],
+        ["«<Cake.Icing a=\"b\" {...c} d={{e: f}}>»a«</Cake.Icing>» «<img src={a} />»", "«<template v-if='a'>»"],
         ["<b>", "<img src='a'>", "<Cake a='b", "a < B"],
     ),
 }  # fmt: skip
