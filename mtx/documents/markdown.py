@@ -24,6 +24,7 @@ from markdown_it.token import Token
 from mtx.data.markup import (
     CODE,
     FORMULA,
+    FORMULAS,
     MARKUP,
     OPTION,
     Marked,
@@ -40,26 +41,45 @@ from mtx.formatting import counted
 
 logger = logging.getLogger(__name__)
 
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,5000}+\}){0,5000}+\}){0,5000}+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
-    rf"</?(?:[A-Z][\w.]*+|template\b|[a-z]+(?=\s[^<>]*=\{{))"
-    rf"(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
+    rf"</?(?:[A-Z][\w.]{{0,200}}+|template\b|[a-z]{{1,50}}(?=\s[^<>]{{0,1000}}=\{{))"
+    rf"(?:\s{{1,500}}(?:[\w:@.\#-]{{1,200}}(?:=(?:\"[^\"]{{0,5000}}+\"|'[^']{{0,5000}}+'|{_BRACES}))?|{_BRACES})){{0,200}}+"
+    r"\s{0,500}/?>"
 )
-# Text that is not translated: addresses, footnotes, pictures by name, hashtags, formulas, attributes, wiki links, marks
-# of changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with
-# the name of a target, and with attributes
-_KEPT = re.compile(
-    r"(?=[^\w\s])(?:\A\[(?:[ xX/><!?*-]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
-    r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\(ref:[\w:-]{1,100}\)|:{1,2}\w{1,40}\{[^{}\n]{0,200}\}"
-    r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
-    rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)"
-    rf"|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|(?<!\S)\#[^\W\d][\w/-]*|{FORMULA}"
-    r"|<[a-z][\w-]*\s[^<>\n]*?[@:#][\w.:-]+=[^<>\n]*>|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}"
-    r"|(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
-    r"|\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
-    r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
-    rf"|{_COMPONENT})|{OPTION}|{CODE}"
-)
+# What is not translated inside a paragraph, by where it comes from, like the tables of `mtx.data.markup`. Three groups
+# are an opening mark, words, and the closing mark: only the words are translated.
+UNTRANSLATED = {
+    "GitHub: box of a task, name of an alert": r"\A\[(?:[ xX/><!?*-]\](?=\s)|!\w{1,20}\][+-]?)",
+    "Pandoc: citation": r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]",
+    "footnote": r"\[\^[^\]\s]{1,100}\]",
+    "table of contents": r"\[(?i:toc)\]",
+    "bookdown: reference": r"\(ref:[\w:-]{1,100}\)",
+    "directive in a line": r":{1,2}\w{1,40}\{[^{}\n]{0,200}\}",
+    "keys": r"\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+",
+    "CriticMarkup": r"\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}|~>",
+    "superscript mark": r"\^\^",
+    "Pandoc: subscript, superscript": r"(?<=\w)(?:~\w{1,20}~|\^\w{1,20}\^)",
+    "Obsidian: comment": r"%%[^%\n]{1,1000}%%",
+    "highlight": r"(?<!=)==(?!=)",
+    "Obsidian: name of a block": r"(?<=\s)\^[\w-]{1,100}(?=\n|\Z)",
+    "emoji by its name": r":[a-z0-9_+-]{1,40}:(?!\w)",
+    "hashtag": r"(?<!\S)\#[^\W\d][\w/-]{0,200}",
+    **FORMULAS,
+    "Vue, Angular: tag": r"<[a-z][\w-]{0,100}\s[^<>\n]{0,1000}?[@:#][\w.:-]{1,200}=[^<>\n]{0,1000}>",
+    "attributes": r"\{ ?(?:[\#.:]|[\w-]{1,100}=)[^{}\n]{1,200}\}",
+    "wiki link: words and their target": (
+        r"(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
+    ),
+    "wiki link: picture with its size or place": r"\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]",
+    "wiki link: target and its words": r"(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])",
+    "wiki link": r"!?\[\[[^\[\]\n]{1,200}\]\]",
+    "words with a target or attributes": (
+        r"(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
+    ),
+    "MDX, Vue: component": _COMPONENT,
+}
+_UNTRANSLATED = re.compile(rf"(?=[^\w\s])(?:{'|'.join(UNTRANSLATED.values())})|{OPTION}|{CODE}")
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
     rf"(?=[$\\<{{])(?:{FORMULA}|{_COMPONENT}"
@@ -116,25 +136,59 @@ _ADMONITION = re.compile(
     r"(?:(?:!!!|\?\?\?\+?)[ \t]*[\w-][^\"\n]*(?:\"(.*?)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
+_LINE_START = r"^([ \t>]{0,1000})"
+_LINE_END = r"[ \t\r]{0,1000}$"
+_REST_OF_LINE = r"[^\n]{0,50000}"
+_TEMPLATE_START = r"\{(?:%-?|\{[<%])\s{0,100}"  # of Jinja, Liquid or Hugo
+# Lines and blocks of code, after the prefix of their line, by where they come from
+CODE_LINES = {
+    "TeX: display": (  # a blank line ends it if a heading or words follow
+        r"\$\$(?:[^$\n]|\$(?!\$)|\n(?![ \t>]{0,1000}\n[ \t>]{0,1000}"
+        r"(?:\#|[^\W\d_]{1,100} [^\W\d_]{1,100} [^\W\d_]))){0,5000}\$\$"
+        rf"(?:[ \t]{{0,1000}}\([\w:-]{{1,200}}\))?{_LINE_END}"
+    ),
+    "HTML: pre": rf"<pre\b(?![^<>]{{0,1000}}/>)(?:[^<]|<(?!/?pre\b)){{0,5000}}</pre>{_LINE_END}",
+    "LaTeX: environment": (
+        r"\\begin\{(?P<environment>(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)[^{}\n]{0,20})\}"
+        r"(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){0,5000}"
+        rf"\\end\{{(?P=environment)\}}{_REST_OF_LINE}"
+    ),
+    "LaTeX: display": (
+        rf"\\\[[ \t]{{0,1000}}\n(?:(?![ \t>]{{0,1000}}\\\[)[^\n]{{1,50000}}\n){{1,50}}?[ \t>]{{0,1000}}\\\]{_LINE_END}"
+    ),
+    "Jinja, Liquid, Hugo: block of code": (
+        rf"{_TEMPLATE_START}(?P<shortcode>highlight|code[\w-]{{0,50}}|mermaid|comment)(?![\w-]|[^{{}}]{{0,1000}}/[>%]\}}\}})"
+        rf"(?:[^{{]{{1,5000}}+"
+        rf"|\{{(?!(?:%-?|\{{[<%])\s{{0,100}}(?:end|/\s{{0,100}})?(?P=shortcode)(?![\w-]|[^{{}}]{{0,1000}}/[>%]\}}\}}))){{0,500}}+"
+        rf"\{{(?:%-?\s{{0,100}}end|\{{[<%]\s{{0,100}}/\s{{0,100}})(?P=shortcode)(?![\w-]){_REST_OF_LINE}"
+    ),
+    "Jinja, Liquid, Hugo, kramdown, ERB: templates": (
+        r"(?:(?:\{(?:[:%\#][^{}\n]{0,5000}+|\{[^{}\n]{0,5000}+\})\}[ \t]{0,1000}+"
+        rf"|<%[^%\n]{{0,5000}}+%>[ \t]{{0,1000}}+){{1,1000}}+){_LINE_END}"
+    ),
+    "MyST: label": rf"\([\w-]{{1,200}}\)={_LINE_END}",
+    "GitLab: table of contents": rf"\[\[_\w{{1,50}}_\]\]{_LINE_END}",
+    "GitLab: quick action": rf"/[a-z_]{{1,50}}(?:[ \t]{{1,1000}}[~%@\#&\"]{_REST_OF_LINE})?{_LINE_END}",
+    "directive": rf"::\w{{1,50}}\{{{_REST_OF_LINE}\}}{_LINE_END}",
+    "caret": rf"\^{_LINE_END}",
+    "MkDocs: included files": rf"--8<--[ \t]{{0,1000}}\n(?:[^\n]{{1,50000}}\n){{1,50}}?--8<--{_LINE_END}",
+    "MkDocs, VitePress, TeX: line": rf"(?:--8<--|<<< |%[ \t]){_REST_OF_LINE}{_LINE_END}",
+    "LaTeX: macro": rf"\\[a-z]{{1,50}}\*?(?:\[[^\[\]\n]{{0,1000}}\]|\{{[^{{}}\n]{{0,1000}}\}}){{0,20}}{_LINE_END}",
+    "MDX: expression": rf"{_BRACES}{_LINE_END}",
+    "MDX, Vue: components": rf"(?:{_COMPONENT}){{1,1000}}{_LINE_END}",
+}
+# Of MDX, at the start of a line; an export is not a line of a paragraph
+MODULE_LINES = {
+    "import": (
+        r"^import\s(?:(?:[\w$*{}, \t]{1,1000}+\r?\n){0,50}?[\w$*{}, \t]{0,1000}?\bfrom\s{0,100})?"
+        rf"[\"'][^\"'\n]{{1,1000}}[\"'];?{_LINE_END}"
+    ),
+    "export": (
+        r"(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.{1,50000}\n?){0,10000}"
+    ),
+}
 _CODE_LINE = re.compile(
-    r"^([ \t>]*)(?:\$\$(?:[^$\n]|\$(?!\$)|\n(?![ \t>]*\n[ \t>]*(?:\#|[^\W\d_]+ [^\W\d_]+ [^\W\d_]))){0,5000}\$\$"
-    r"(?:[ \t]*\([\w:-]+\))?[ \t\r]*$"
-    r"|<pre\b(?![^<>]*/>)(?:[^<]|<(?!/?pre\b)){0,5000}</pre>[ \t\r]*$"
-    r"|\\begin\{(?P<environment>(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)[^{}\n]{0,20})\}"
-    r"(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){0,5000}\\end\{(?P=environment)\}[^\n]*"
-    r"|\\\[[ \t]*\n(?:(?![ \t>]*\\\[)[^\n]+\n){1,50}?[ \t>]*\\\][ \t\r]*$"
-    r"|\{(?:%-?|\{[<%])\s*(?P<shortcode>highlight|code[\w-]*|mermaid|comment)(?![\w-]|[^{}]*/[>%]\}\})"
-    r"(?:[^{]++|\{(?!(?:%-?|\{[<%])\s*(?:end|/\s*)?(?P=shortcode)(?![\w-]|[^{}]*/[>%]\}\}))){0,500}+"
-    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?P=shortcode)(?![\w-])[^\n]*"
-    rf"|(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
-    rf"|\([\w-]+\)=|\[\[_\w+_\]\]|/[a-z_]+(?:[ \t]+[~%@\#&\"][^\n]*)?|::\w+\{{[^\n]*\}}|\^"
-    r"|--8<--[ \t]*\n(?:[^\n]+\n){1,50}?--8<--|(?:--8<--|<<< |%[ \t])[^\n]*"
-    rf"|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
-    rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$)"
-    r"|^import\s(?:(?:[\w$*{}, \t]++\r?\n){0,50}?[\w$*{}, \t]*?\bfrom\s*)?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
-    # not a line of a paragraph
-    r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
-    re.MULTILINE,
+    rf"{_LINE_START}(?:{'|'.join(CODE_LINES.values())})|{'|'.join(MODULE_LINES.values())}", re.MULTILINE
 )
 _CODE_START = re.compile(r"(?m)^[ \t>]*(?:[${(%\\/:^-]|\[\[_|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)")
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
@@ -325,7 +379,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
     parts.append(content[at:])
-    return with_tags(parts, _KEPT, Tag)
+    return with_tags(parts, _UNTRANSLATED, Tag)
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
