@@ -164,7 +164,7 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     rows = {}
     for number, (name, run) in enumerate(runs.items()):
         model = models[name].torch.model
-        steps = histories[name].of("train")
+        steps = histories[name].events_of("train")
         bleu, chrf = (metric.systems[number].score for metric in comparison.metrics)
         rows[name] = {
             "million parameters": f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.3f}",

@@ -91,8 +91,10 @@ def row_of(kernel: Kernel, attention: Attention) -> Row:
     elif kernel.kind == "attention":
         flops = attention.flops(kernel)
         efficiency = ATTENTION_EFFICIENCY
-    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, busy + kernel.launches * LAUNCH_S)
+    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.num_bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
+    return Row(
+        kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, busy + kernel.launches * LAUNCH_S
+    )
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
