@@ -113,11 +113,11 @@ def translate(
             f"--review: {model} has no estimate of quality for this search",
             "omit --glossary and --beam; a model without any: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
         )
-    segments = Review(review_path)
+    review_table = Review(review_path)
     if text and kind:
-        translate_document(text, kind, target, overwrite, translator, segments)
+        translate_document(text, kind, target, overwrite, translator, review_table)
         return
-    work = LineWork(translator, as_json, prefix, segments)
+    work = LineWork(translator, as_json, prefix, review_table)
     other_texts = [path for path in (prefix, glossary) if path]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, other_texts)):
         form = work.has_values if look_below is None else look_below
@@ -131,7 +131,7 @@ def translate(
             for block in blocks(source, file, prefix):
                 sink.writelines(map(work.output, block, work.rows(block)))
                 sink.flush()
-        segments.write()
+        review_table.write()
     work.log_summary()
 
 

@@ -42,15 +42,16 @@ def moved(edits: Iterable[Edit], offset: int) -> Iterator[Edit]:
 
 def insert_text(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
     """The edits that insert a text, with its own edits made, at a character of a document for which `escape` is."""
-    edit_end = 0
 
-    def write(edit: Edit, text_before: str, translation: Marked) -> str:
+    def write_with(text_before: str, edit: Edit, translation: Marked) -> str:
         return escape(text_before + edit.write(translation))
 
+    previous_end = 0
     for edit in edits:
-        yield Edit(at, at, edit.segment, partial(write, edit, text[edit_end : edit.start]))
-        edit_end = edit.end
-    yield replace_text(at, at, escape(text[edit_end:]))
+        text_before = text[previous_end : edit.start]
+        yield Edit(at, at, edit.segment, partial(write_with, text_before, edit))
+        previous_end = edit.end
+    yield replace_text(at, at, escape(text[previous_end:]))
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[int] = frozenset()) -> str:
