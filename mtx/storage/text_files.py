@@ -204,7 +204,8 @@ def wide_encoding(beginning: bytes) -> str | None:
         sum(1 for byte in beginning if byte < 0x20) < _MANY_CONTROLS * len(beginning)
         and _decode(beginning, "utf-8") is not None
     )
-    for name in _WIDE if not is_narrow or beginning.startswith(_BOMS) else ():
+    names = () if is_narrow and not beginning.startswith(_BOMS) else _WIDE
+    for name in names:
         text = _decode(beginning, name) or ""
         num_strange = sum(1 for c in text if unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f")
         if text in ("", "\ufeff") or num_strange > _STRANGE * len(text):
