@@ -89,14 +89,14 @@ class RecurrentModel(TranslationModel):
         cell: Any = nn.LSTM if config.cell == "lstm" else nn.GRU
         num_layers = config.num_decoder_layers
         num_upper = num_layers - 1
-        # torch drops out only between layers, and warns where there is one.
+        # torch applies dropout between layers only, and warns if there is a single one.
         encoder_dropout = config.dropout if config.num_encoder_layers > 1 else 0.0
         upper_dropout = config.dropout if num_upper > 1 else 0.0
         self.encoder = cell(
             d_model, d_model // 2, config.num_encoder_layers, dropout=encoder_dropout, bidirectional=True
         )
         self.first_layer = cell(d_model, d_model)
-        self.layers = cell(2 * d_model, d_model, num_upper, dropout=upper_dropout) if num_upper else None
+        self.layers = cell(2 * d_model, d_model, num_upper, dropout=upper_dropout) if num_upper > 0 else None
         self.first_states = nn.Linear(d_model, num_layers * d_model)
         self.score = Score(config.score, d_model)
         self.readout = nn.Linear(2 * d_model, d_model)

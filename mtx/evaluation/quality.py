@@ -48,7 +48,8 @@ class FitQuality(Hook):
         )
         valid = run.data.valid
         pairs = run.config.data.language_pairs
-        seconds = FIT_TIME_SHARE * (run.config.training.time_limit or inf) / len(pairs)
+        time_limit = run.config.training.time_limit or inf
+        seconds = FIT_TIME_SHARE * time_limit / len(pairs)
         maps = {}
         for number, (src, tgt) in enumerate(pairs):
             sources, references = valid.texts(np.flatnonzero(valid.corpus == number))

@@ -33,12 +33,13 @@ def average(paths: RunLayout, steps: Sequence[int]) -> model_directory.Tensors:
         DamagedFileError: if one of them is damaged, or of another model.
     """
     total = dict[str, torch.Tensor]()
-    first = None
+    expected = None
     for step in steps:
         path = paths.checkpoint(step) / WEIGHTS
         durable.verify(path.parent, (WEIGHTS,))
-        tensors = model_directory.load_tensors(path, first)
-        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
+        tensors = model_directory.load_tensors(path, expected)
+        if expected is None:
+            expected = {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
@@ -66,9 +67,9 @@ def choose(run: Run) -> Steps:
 
     scores = {steps: validate(steps) if score is None else score for steps, score in candidates.items()}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
-    best, *others = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
+    best, *worse = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
     metric = deciding_metric(data, config)
-    logger.info(f"the model is {best}, by validation {DECIDING_METRICS[metric]} ({'; '.join(others)})")
+    logger.info(f"the model is {best}, by validation {DECIDING_METRICS[metric]} ({'; '.join(worse)})")
     return ranked[0]
 
 
@@ -88,7 +89,9 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
     best = state.best_step
     intact = list[int]()
     damaged = ""
-    for step in filter({*averaged, best}.__contains__, checkpoint_steps(paths)):
+    for step in checkpoint_steps(paths):
+        if step not in averaged and step != best:
+            continue
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
             intact.append(step)
@@ -97,8 +100,9 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
             logger.warning(f"{error}; skipping it in the average")
     if damaged and not intact:
         raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
-    last = tuple(step for step in averaged if step in intact)
-    scores: dict[Steps, float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
+    newest = tuple(step for step in averaged if step in intact)
+    later_half = newest[len(newest) // 2 :]
+    scores: dict[Steps, float | None] = dict.fromkeys(steps for steps in (newest, later_half, newest[-1:]) if steps)
     if best in intact:
         if best != state.validated_step:
             scores.pop((state.validated_step,), None)

@@ -158,9 +158,9 @@ def first_choices(config: Config, device: torch.device, data: PreparedData, rank
     """What `auto` means at the first start, before it is known how large a micro-batch may be."""
     training = config.training
     precision = ranks.run_on_rank_zero(fast_precision, device) if config.precision == "auto" else config.precision
-    last, _ = planned_end(training, steps_per_epoch(data.train, training))
+    last_step, _ = planned_end(training, steps_per_epoch(data.train, training))
     flops = 6 * num_parameters(config.model, data.tokenizer.num_ids) * training.batch_tokens
-    seconds = min(last * (_STEP_S + flops / _FLOPS), training.time_limit or math.inf)
+    seconds = min(last_step * (_STEP_S + flops / _FLOPS), training.time_limit or math.inf)
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
     kernel = attention_kernel(config.model, device, precision)
     return RuntimeChoices(str(device), precision, 0, kernel, threads, seconds > _REPAYS_S)
@@ -220,7 +220,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     model = new_model(config, runtime, data)
     longest = config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
-    num_shards = 1 + config.training.shard  # at least as many
+    num_shards = 2 if config.training.shard else 1  # at least
     sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
     reserved = [torch.zeros(size, device=runtime.device) for size in sizes]
     _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
@@ -280,9 +280,11 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     try:
         expected = take(plain)
         for choices in dict.fromkeys([runtime, *slower]):
-            if (fault := find_fault(choices)) is None:
+            fault = find_fault(choices)
+            if fault is None:
                 break
-            faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
+            compiled = ", compiled" if choices.compile else ""
+            faults.append(f"{choices.kernel} kernel{compiled}: {fault}")
         else:  # the fast step has left the device unusable for this process
             raise MtxError(
                 f"{runtime.device}: unusable after the fast step: {faults[0]}",
@@ -295,9 +297,9 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         return runtime
     if faults:
         is_eager = choices.kernel == "padded"
-        how = f"one operation after the other, in {choices.precision}" if is_eager else "without compiling it"
+        mode = f"one operation after the other, in {choices.precision}" if is_eager else "without compiling it"
         logger.warning(
-            f"the fast step is wrong on this machine ({'; '.join(faults)}); training {how}\n"
+            f"the fast step is wrong on this machine ({'; '.join(faults)}); training {mode}\n"
             "  help: use another run_dir=DIR to try again"
         )
     return choices

@@ -121,12 +121,15 @@ def snapshot(model: Module, optimizer: Optimizer) -> Snapshot:
 
     On a CPU that of a large model is no copy, which would take three quarters of the memory of training again.
     """
-    parts = model.state_dict(), moments(model, optimizer)
-    tensors = [tensor for part in parts for tensor in part.values()]
+    weights: Tensors = model.state_dict()
+    adam_moments = moments(model, optimizer)
+    tensors = [*weights.values(), *adam_moments.values()]
     is_copy = tensors[0].is_cuda or sum(tensor.nbytes for tensor in tensors) <= _MOST_COPIED_BYTES
-    take = torch.clone if is_copy else torch.detach
-    weights, adam = ({name: take(tensor.detach()) for name, tensor in part.items()} for part in parts)
-    return Snapshot(weights, adam, is_copy)
+
+    def take(part: Tensors) -> Tensors:
+        return {name: tensor.detach().clone() if is_copy else tensor.detach() for name, tensor in part.items()}
+
+    return Snapshot(take(weights), take(adam_moments), is_copy)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -136,8 +139,9 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         MtxError: if a tensor is not finite.
         OSError: if it cannot be written; the existing one stays.
     """
-    weights, moments = ({name: tensor.cpu() for name, tensor in part.items()} for part in tensors[:2])
-    for name, tensor in {**weights, **moments}.items():
+    weights = {name: tensor.cpu() for name, tensor in tensors.weights.items()}
+    adam_moments = {name: tensor.cpu() for name, tensor in tensors.moments.items()}
+    for name, tensor in {**weights, **adam_moments}.items():
         # Numpy, because this runs on a thread next to training. For torch, OpenMP would start a second set of threads,
         # more than there are cores, and every step of training would take a third longer.
         if not np.isfinite(tensor.numpy()).all():
@@ -147,7 +151,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
             )
     with durable.new_directory(paths.checkpoint(state.step)) as new:
         save_tensors(new / WEIGHTS, weights)
-        save_tensors(new / OPTIMIZER, moments)
+        save_tensors(new / OPTIMIZER, adam_moments)
         durable.write_json(new / STATE, asdict(state))
 
 
@@ -159,8 +163,8 @@ def check_space(paths: RunLayout, model: Module, num_saves: int, training: Train
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
-    most = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
-    needed = min(most, (3 * num_saves + 2) * weights)
+    most_bytes = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
+    needed = min(most_bytes, (3 * num_saves + 2) * weights)
     free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
@@ -182,9 +186,9 @@ def load_newest(paths: RunLayout, model: Module, optimizer: Optimizer) -> State:
         except DamagedFileError as error:
             damaged[step] = error
             continue
-        for bad, why in damaged.items():
-            aside = durable.set_aside(paths.checkpoint(bad))
-            logger.warning(f"{why}; resuming from step {step} instead, and {aside} keeps the damaged one")
+        for damaged_step, problem in damaged.items():
+            aside = durable.set_aside(paths.checkpoint(damaged_step))
+            logger.warning(f"{problem}; resuming from step {step} instead, and {aside} keeps the damaged one")
         return state
     raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
@@ -262,8 +266,8 @@ class AsyncCheckpointer:
         self._num_lost = 0  # checkpoints in a row
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
 
-    def is_due(self, now: State, most_lost: int = _MOST_LOST) -> bool:
-        """Whether the state `now` is not saved yet; waits for the end of the last write.
+    def is_due(self, state: State, most_lost: int = _MOST_LOST) -> bool:
+        """Whether a state is not saved yet; waits for the end of the last write.
 
         Raises:
             MtxError: if the previous checkpoint was not finite, or `most_lost` could not be written.
@@ -274,7 +278,7 @@ class AsyncCheckpointer:
                 f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}",
                 "check the disk, and rerun the same command to resume from the last checkpoint",
             )
-        return bool(now.step) and now != self.saved
+        return bool(state.step) and state != self.saved
 
     def save(self, copies: Snapshot, state: State) -> None:
         """Start to write a checkpoint of `state`, and then remove the checkpoints no longer needed.

@@ -36,7 +36,7 @@ _FREE = [
     "decoding.beam_size",
     "decoding.length_penalty",
 ]
-_LINE = "command line"
+_COMMAND_LINE = "command line"
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _HELP = "use another run_dir=DIR to start from it"
 
@@ -51,28 +51,29 @@ def inherit(resolved: Resolved) -> Resolved:
     name = resolved.config.training.init_from
     run = RunLayout(Path(resolved.config.run_dir))
     assert name is not None
-    if (
-        settings.exists(run.config)
-        and has_begun(run)
-        and (recorded := settings.load(run.config)).training.init_from == name
-    ):
+    recorded = settings.load(run.config) if settings.exists(run.config) and has_begun(run) else None
+    if recorded and recorded.training.init_from == name:
         values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
         tokenizer = None
     else:
         values, tokenizer = describe(name)
         _check_overrides(resolved, values, name)
-    given = {key for key in _FREE if resolved.is_explicit(key)}
-    if "data.directions" in given or (values["data.directions"] and given & _DIRECTIONS):
-        given |= _DIRECTIONS
-    inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
+    explicit_keys = {key for key in _FREE if resolved.is_explicit(key)}
+    if "data.directions" in explicit_keys or (values["data.directions"] and explicit_keys & _DIRECTIONS):
+        explicit_keys |= _DIRECTIONS
+    inherited = {
+        key: value
+        for key, value in values.items()
+        if resolved.origins[key] != _COMMAND_LINE and key not in explicit_keys
+    }
     resolved = settings.replace_values(resolved, inherited, "init_from")
     data = resolved.config.data
     if tokenizer:
         for languages in data.language_pairs:
             tokenizer.frame(*languages)  # raises for one that the model lacks
-    of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
-    if {*data.direction.split("+")} - {*of_model}:
-        logger.warning(f"{name} translates {'+'.join(of_model)}, this run {data.direction}")
+    model_directions = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
+    if {*data.direction.split("+")} - {*model_directions}:
+        logger.warning(f"{name} translates {'+'.join(model_directions)}, this run {data.direction}")
     return resolved
 
 
@@ -96,10 +97,11 @@ def describe(name: str) -> tuple[Json, Tokenizer]:
         model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
-    size, [(src, tgt), *_] = tokenizer.num_pieces, model_description.language_pairs(model.info)
+    num_pieces = tokenizer.num_pieces
+    src, tgt = model_description.language_pairs(model.info)[0]
     values = {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
-        "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
+        "tokenizer.vocab_size": num_pieces if num_pieces >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
         "model.licence": scored.get("licence") if isinstance(scored, dict) else None,
         "data.directions": tuple(model.info.get("directions", ())),
@@ -116,8 +118,9 @@ def _check_overrides(resolved: Resolved, values: Json, name: str) -> None:
     """Refuse settings of the command line that contradict the model; log those of a file that it overrides."""
     configured = dict(leaves(resolved.config.model_dump()))
     different = [key for key in _FIXED if configured[key] != values[key] and resolved.is_explicit(key)]
-    on_line = [key for key in different if resolved.origins[key] == _LINE]
-    if refused := [f"{key} is {configured[key]}, the model's is {values[key]}" for key in on_line]:
+    on_line = [key for key in different if resolved.origins[key] == _COMMAND_LINE]
+    refused = [f"{key} is {configured[key]}, the model's is {values[key]}" for key in on_line]
+    if refused:
         raise UsageError(
             f"training.init_from {name} has its own tokenizer and architecture: {'; '.join(refused)}",
             "leave these settings out",

@@ -121,8 +121,10 @@ def _chunk(
         logits[:, :num_outputs] += bias.to(h.dtype)
     logits[:, num_outputs:] = torch.finfo(logits.dtype).min  # their softmax is 0, and so is the difference of two
     p = torch.softmax(logits, -1)
-    ys, is_real = (column.repeat(len(h), 1) for column in (torch.where(mask, targets[:, None], 0), mask))
-    z_y, p_y = (values.gather(1, ys).to(exact) for values in (logits, p))
+    ys = torch.where(mask, targets[:, None], 0).repeat(len(h), 1)
+    is_real = mask.repeat(len(h), 1)
+    z_y = logits.gather(1, ys).to(exact)
+    p_y = p.gather(1, ys).to(exact)
     log_p_y = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
     divergence = _add_divergence(logits, p, rdrop_alpha / 2) * mask if rdrop_alpha else z_y.new_zeros(1)
     sums = torch.stack([(-log_p_y * is_real).sum(), (z_y * is_real).sum(), divergence.sum()])
@@ -144,8 +146,8 @@ def _add_divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
     u = z1 - z2
     difference = p1 - p2
     # A sum in another type than that of the elements would copy all of them.
-    sums: list[Tensor] = [torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1)]
-    divergence, m1 = sums
+    divergence: Tensor = torch.linalg.vecdot(difference, u)[:, None].to(exact)
+    m1: Tensor = torch.linalg.vecdot(p1, u)[:, None].to(exact)
     for q, m, f in ((p1, m1, factor), (p2, m1 - divergence, -factor)):
         q.mul_(torch.add((1 - f * m).to(p.dtype), u, alpha=f)).add_(difference, alpha=f)
     return divergence

@@ -159,12 +159,15 @@ class RecordedStep(MicroStep):
         if not self._graphs:
             self._prepare_graphs(batch)
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graphs[not is_first].replay(partial(self._run, self._batch, is_first))
+        first_graph, next_graph = self._graphs
+        graph = first_graph if is_first else next_graph
+        graph.replay(partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
         if self.compiled:
             logger.info("compiling the training step, which about halves the time of each later one")
-        self._batch, self._held = self._move(batch), list(self.model.buffers())  # what the model may replace
+        self._batch = self._move(batch)
+        self._held = list(self.model.buffers())  # what the model may replace
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pool = torch.cuda.graph_pool_handle()

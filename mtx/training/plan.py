@@ -27,7 +27,8 @@ from mtx.training.schedule import steps_per_epoch
 
 logger = logging.getLogger(__name__)
 
-_MEASURED_TOKENS = 1024, 8192  # of a micro-step, at most: on a CPU; on a GPU, which few would not keep busy
+_CPU_MEASURED_TOKENS = 1024  # of a micro-step, at most
+_GPU_MEASURED_TOKENS = 8192  # fewer would not keep it busy
 _REPEATS = 3
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
@@ -35,7 +36,8 @@ _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
 # docs/archive/decisions-2026.md (2026-11-27) has the measurements of these two.
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved
-_RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it
+_RDROP_EPOCHS = 20  # that take as long as half of them with R-Drop
+_RDROP = "training.rdrop_alpha"
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 
@@ -58,11 +60,11 @@ def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens:
         min_tokens: the least target tokens of a step.
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
-    of_text = next(iter(shares))
+    text_row = next(iter(shares))
     row = next(row for row in shares if shares[row] >= _ENOUGH * max(shares.values()))
     reason = "the measured size nearest to the text"
-    if row != of_text:
-        reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"
+    if row != text_row:
+        reason = f"the time has room for {shares[text_row]:.0%} of what the sizes for {text_row:,} pairs need"
     values = row_values(row)
     values[_RDROP] = _rdrop_alpha(row, limit_s / seconds_per_token[row], epoch_tokens)
     tokens = values["training.batch_tokens"]
@@ -94,36 +96,49 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     On a CPU they are of this process, since another one may be busy for a moment.
     """
     started = time.monotonic()
-    clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
+    if device.type == "cpu":
+        clock = time.process_time
+        num_clocks = num_threads()
+        most_tokens = _CPU_MEASURED_TOKENS
+        fewest_steps = 1
+    else:
+        clock = time.monotonic
+        num_clocks = 1
+        most_tokens = _GPU_MEASURED_TOKENS
+        fewest_steps = 2  # the first one is recorded
     config = _with(config, row_values(row) | {_RDROP: 0})
-    tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS[device.type != "cpu"], config.training.batch_tokens))
+    tokens = max(config.data.max_tokens, min(most_tokens, config.training.batch_tokens))
     config = with_values(config, {"training.batch_tokens": tokens})
     runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
-    take, num_tokens = first_step(config, runtime, data)
+    take_step, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
-    least = 1 if device.type == "cpu" else 2  # the first one on a GPU is recorded
-    while len(seconds) <= _REPEATS and (len(seconds) < least or time.monotonic() < started + most_s):
-        begun = clock()
-        take()  # waits for the device
-        seconds.append((clock() - begun) / num_clocks)
+    while len(seconds) <= _REPEATS and (len(seconds) < fewest_steps or time.monotonic() < started + most_s):
+        step_start = clock()
+        take_step()  # waits for the device
+        seconds.append((clock() - step_start) / num_clocks)
     return min(seconds[1:] or seconds) / num_tokens
 
 
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
     limit = config.training.time_limit
+    usable_s = inf if limit is None else _USED_SHARE * limit
     epoch_tokens = _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
     for row, speed in plan["seconds_per_token"]:
-        most = row_values(row)["training.max_epochs"]
+        max_epochs = row_values(row)["training.max_epochs"]
         epoch_s = epoch_tokens * speed
-        if _rdrop_alpha(row, _USED_SHARE * (limit or inf) / speed, epoch_tokens):
+        if _rdrop_alpha(row, usable_s / speed, epoch_tokens):
             epoch_s *= 2
         if limit is None:
-            whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
-            yield f"  sizes={row}: {most} epochs take about {whole}; a limit of {half} allows half of them"
+            whole_time = format_duration(max_epochs * epoch_s)
+            half_time = format_duration(0.5 * max_epochs * epoch_s)
+            yield (
+                f"  sizes={row}: {max_epochs} epochs take about {whole_time}; "
+                f"a limit of {half_time} allows half of them"
+            )
         else:
-            epochs = min(most, _USED_SHARE * limit / epoch_s)
+            epochs = min(max_epochs, usable_s / epoch_s)
             yield f"  sizes={row}: about {epochs:.1f} epochs in {format_duration(limit)}"
 
 
@@ -147,29 +162,29 @@ def decide(
     Returns:
         The configuration with nothing undecided, and the content of chosen.json about the plan, if there is one.
     """
-    chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
-    recorded = chosen.plan if chosen else None
+    runtime = ranks.run_on_rank_zero(read_runtime, paths.chosen)
+    recorded = runtime.plan if runtime else None
+    limit = config.training.time_limit or inf
     if config.undecided and not recorded:
         prepare_device(device, config.training.deterministic)
-        limit = config.training.time_limit or inf
-        of_text = int(config.sizes)
+        text_row = int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
         speeds = {}
-        for row in [of_text, *smaller_rows(of_text)]:
-            by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
-            speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
+        for row in [text_row, *smaller_rows(text_row)]:
+            seconds_by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
+            speeds[row] = 1 / sum(1 / seconds for seconds in seconds_by_rank)
             if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
                 break
-        sizes = _epoch_tokens(config, data), config.data.max_tokens
-        plan = choose(speeds, limit_s, *sizes)
-        rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
-        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
+        epoch_tokens = _epoch_tokens(config, data)
+        min_tokens = config.data.max_tokens
+        plan = choose(speeds, limit_s, epoch_tokens, min_tokens)
+        rows = {choose(speeds, factor * limit_s, epoch_tokens, min_tokens).row for factor in (1 / _NOISE, _NOISE)}
+        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows - {plan.row})])
         recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:
-        limit_s = _USED_SHARE * (config.training.time_limit or inf)
-        new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
-        if new != recorded["row"]:
-            logger.info(f"the run keeps its sizes; a new run would have sizes={new}")
+        new_row = choose(dict(recorded["seconds_per_token"]), _USED_SHARE * limit, _epoch_tokens(config, data)).row
+        if new_row != recorded["row"]:
+            logger.info(f"the run keeps its sizes; a new run would have sizes={new_row}")
     if recorded and config.undecided:
         config = with_values(_with(config, recorded["values"]), {"sizes": recorded["row"], "undecided": ()})
     return config, recorded

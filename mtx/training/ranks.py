@@ -105,7 +105,7 @@ class Signals:
                 disk.unlink(self.status)
             os._exit(128 + number)
         self.stop = number
-        self._single_until = now + _DOUBLED_S * self.may_double
+        self._single_until = now + _DOUBLED_S if self.may_double else now
         logger.info(f"signal {number}: saving, then stopping (a second one stops at once)")
         if self._may_raise:
             self._may_raise = False
@@ -115,12 +115,12 @@ class Signals:
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
     """In the block, `handler` handles these signals."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for number, previous_handler in previous_handlers.items():
+            signal.signal(number, previous_handler)
 
 
 def handled_signals() -> list[int]:
@@ -153,7 +153,8 @@ class Ranks:
     def __post_init__(self) -> None:
         self.is_rank_zero = self.rank == 0
         self._where = ""
-        self._end_together = self._has_met = False
+        self._end_together = False
+        self._has_met = False
         if self.size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
@@ -166,7 +167,8 @@ class Ranks:
             world_size=self.size,
             timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
         )
-        self._host, self._patient = (dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE))
+        self._host = dist.new_group(backend="gloo", timeout=limit)
+        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     def begin_step(self, step: int) -> None:
         """Note for messages the step that this rank takes now; 0 after the last one."""
@@ -250,9 +252,9 @@ class Ranks:
             signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
             time.sleep(_GIVE_WAY_S)
-            why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
+            reason = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
             error = MtxError(
-                f"lost the connection to another rank{self._where}: {why}",
+                f"lost the connection to another rank{self._where}: {reason}",
                 "rerun the same command to resume from the last checkpoint",
             )
         elif self._end_together or isinstance(error, StoppedError):
@@ -290,11 +292,13 @@ def join() -> Iterator[Ranks]:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
         MtxError: if not all ranks have started within five minutes.
     """
-    rank, *others = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    rank, size, local_rank, local_size = (
+        int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    )
     if rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
     try:
-        ranks = Ranks(rank, *others)
+        ranks = Ranks(rank, size, local_rank, local_size)
     except (RuntimeError, ValueError) as error:
         raise MtxError(
             f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}",
@@ -303,10 +307,10 @@ def join() -> Iterator[Ranks]:
     try:
         yield ranks
     except BaseException as error:
-        last = ranks._leave(error)
-        if last is error:
+        final_error = ranks._leave(error)
+        if final_error is error:
             raise
-        raise last from error
+        raise final_error from error
     dist.destroy_process_group()
 
 

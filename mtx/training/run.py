@@ -86,7 +86,8 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
     require_tensorboard(config)
     with contextlib.ExitStack() as stack:
 
-        def own_run() -> bool:
+        def open_own_run() -> bool:
+            """Open the run, and return whether it is finished."""
             stack.enter_context(open_run(config))
             if not _is_finished(paths, config):
                 stack.enter_context(track_status(paths, deferred_errors))
@@ -96,7 +97,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
                 hook.on_prepared(config, paths, None)
             return True
 
-        if not ranks.run_on_rank_zero(own_run):
+        if not ranks.run_on_rank_zero(open_own_run):
             data, initial = _prepare_together(config, paths, ranks, hooks)
             undecided = config.undecided
             config, plan = decide(config, paths, data, device, started, ranks)
@@ -184,17 +185,20 @@ def _announce(trainer: Trainer) -> None:
     config = trainer.config
     runtime = trainer.runtime
     training = trainer.config.training
-    ranks = trainer.ranks.size
-    last, _ = trainer.schedule.end(trainer.state)
-    steps = max(0, last - trainer.state.step)
+    num_ranks = trainer.ranks.size
+    last_step, _ = trainer.schedule.end(trainer.state)
+    steps = max(0, last_step - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
     checkpoint.check_space(trainer.paths, trainer.model, num_saves, training)
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
+    in_each_rank = f" in each of {num_ranks} ranks" if num_ranks > 1 else ""
+    at_most = "at most " if training.time_limit else ""
+    more = "more " if trainer.state.step else ""
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
-        f"{counted(runtime.threads, 'thread')}{f' in each of {ranks} ranks' * (ranks > 1)}: "
+        f"{counted(runtime.threads, 'thread')}{in_each_rank}: "
         f"{size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
-        f"{'at most ' * bool(training.time_limit)}{steps:,} {'more ' * bool(trainer.state.step)}steps "
+        f"{at_most}{steps:,} {more}steps "
         f"({steps / trainer.schedule.steps_per_epoch:.1f} epochs) of "
         f"{training.batch_tokens:,} target tokens"
     )
@@ -242,12 +246,12 @@ def _finish(run: Run, hooks: Sequence[Hook], translator: Translator, translation
     state = run.state
     scores = durable.Json()
     files = dict[str, str]()
-    longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
+    time_limit = config.training.time_limit or math.inf
+    longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * time_limit)
     for name, store in data.tests.items():
         texts, advice = zip(*translations[name], strict=True)
-        hypotheses, references = (
-            normalize_lines(lines, data.tokenizer.normalization) for lines in (texts, store.tgt_texts())
-        )
+        hypotheses = normalize_lines(texts, data.tokenizer.normalization)
+        references = normalize_lines(store.tgt_texts(), data.tokenizer.normalization)
         _, tgt = config.data.language_pair(name)
         warn_about_bleu(name, references, tgt)
         if not scores:
@@ -290,7 +294,7 @@ def _fingerprint(config: Config, reason: str) -> str:
 def _end_reason(paths: RunLayout) -> str:
     """The setting in the section `training` that ended a run."""
     reasons = [event["reason"] for event in read_events(paths.metrics, all_steps=False) if "reason" in event]
-    return str(["max_steps", *reasons][-1])
+    return str(reasons[-1]) if reasons else "max_steps"
 
 
 def _hash_code() -> str:

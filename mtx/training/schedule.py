@@ -22,8 +22,12 @@ logger = logging.getLogger(__name__)
 _SEARCH_COST = 0.75
 _NUM_MEANS = 2  # validations of `averaging.choose`: its candidates that none has scored yet
 _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
-_TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
-_SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
+# The speed of a start is known after this share of a time limit and this number of steps.
+_TIMED_SHARE = 0.01
+_TIMED_STEPS = 3
+# Writing the last checkpoint and the model directory takes this share of a time limit and these seconds.
+_SAVING_SHARE = 0.03
+_SAVING_S = 10
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
 _LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
@@ -48,22 +52,21 @@ def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
     return (1 + training.copied_target_ratio) * float(tokens.sum()) / training.batch_tokens
 
 
-def planned_end(
-    training: TrainingConfig, steps_per_epoch: float, step: int = 0, epochs: float = 0.0
-) -> tuple[int, str]:
+def planned_end(training: TrainingConfig, epoch_steps: float, step: int = 0, epochs: float = 0.0) -> tuple[int, str]:
     """The step at which training ends if nothing ends it sooner, and the key in `training` that ends it there.
 
     For training.max_epochs it is an estimate, which the steps done so far correct.
 
     Args:
-        steps_per_epoch: an estimate for a run that has not begun.
+        epoch_steps: the steps of an epoch, an estimate for a run that has not begun.
         step, epochs: how far the run has come; `epochs` counts parts of an epoch too.
     """
-    ends = [(training.max_steps, "max_steps")] if training.max_steps else []
+    candidates = [(training.max_steps, "max_steps")] if training.max_steps else []
     if training.max_epochs:
-        size = step / epochs if epochs else steps_per_epoch
-        ends.append((step + ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
-    return min(ends)
+        if epochs:
+            epoch_steps = step / epochs
+        candidates.append((step + ceil(max(0.0, training.max_epochs - epochs) * epoch_steps), "max_epochs"))
+    return min(candidates)
 
 
 def count_validation(state: State, score: float, seconds: float) -> State:
@@ -109,7 +112,7 @@ class Schedule:
         num_tested = sum(store.num_pairs for store in data.tests.values())
         self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search * num_tested
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
-        self._in_time: int | None = None  # `_end_by_time_limit` of the newest step, the same on all ranks
+        self._last_in_time: int | None = None  # `_end_by_time_limit` of the newest step, the same on all ranks
 
     def learning_rate(self, state: State, step: int) -> float:
         """The learning rate of a step."""
@@ -121,12 +124,12 @@ class Schedule:
         """The step at which the run will end unless something ends it sooner, and the key that ends it there."""
         if state.cooldown:
             return state.cooldown.last, state.cooldown.reason
-        end = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
-        return end if self._in_time is None else min(end, (self._in_time, "time_limit"))
+        planned = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
+        return planned if self._last_in_time is None else min(planned, (self._last_in_time, "time_limit"))
 
     def known_end(self, state: State) -> int | None:
         """The step of `end`; with a time limit None until steps and a validation have shown how long they take."""
-        is_known = self._training.time_limit is None or (self._in_time and state.validation_s)
+        is_known = self._training.time_limit is None or (self._last_in_time and state.validation_s)
         return self.end(state)[0] if is_known else None
 
     def reason_to_stop(self, state: State, now_s: float) -> str | None:
@@ -157,20 +160,21 @@ class Schedule:
         It takes the share `training.cooldown` of all steps, whatever will end the training; it also begins when
         training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
         """
-        self._in_time = self._end_by_time_limit(state, now_s)
+        self._last_in_time = self._end_by_time_limit(state, now_s)
         step = state.step
         share = self._training.cooldown
         if not share or state.cooldown or not step:
             return None
-        last, reason = self.end(state)
+        last_step, reason = self.end(state)
+        first_step = last_step - round(share * last_step)
         if self._has_stalled(state):
-            last, reason = min((last, reason), (step + ceil(step * share / (1 - share)), "patience"))
-        elif step < (first := last - round(share * last)) or step >= last:
+            last_step, reason = min((last_step, reason), (step + ceil(step * share / (1 - share)), "patience"))
+        elif step < first_step or step >= last_step:
             return None
-        elif reason == "time_limit" and first < step:  # a validation made the end seem nearer: use the margin
-            most = step + int((last - step) / _MARGIN)
-            last = next(n for n in range(last, most + 1) if n == most or n - round(share * n) == step)
-        return Cooldown(step + 1, last, reason, float(getattr(self._training, reason)))
+        elif reason == "time_limit" and first_step < step:  # a validation made the end seem nearer: use the margin
+            latest = step + int((last_step - step) / _MARGIN)
+            last_step = next(n for n in range(last_step, latest + 1) if n == latest or n - round(share * n) == step)
+        return Cooldown(step + 1, last_step, reason, float(getattr(self._training, reason)))
 
     def _end_by_time_limit(self, state: State, now_s: float) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
@@ -180,7 +184,9 @@ class Schedule:
         step = state.step
         if not step:
             return None
-        first_s, first_step = self._timed_from = self._timed_from or (now_s, step)
+        if self._timed_from is None:
+            self._timed_from = (now_s, step)
+        first_s, first_step = self._timed_from
         shown_s = _TIMED_SHARE * self.usable_s(state)  # infinity without a limit
         if step < first_step + _TIMED_STEPS or now_s < first_s + shown_s:
             return None
@@ -188,9 +194,10 @@ class Schedule:
 
     def step_in_time(self, state: State, now_s: float, step_s: float) -> int:
         """The last step within the time limit if each takes `step_s` seconds; one more at least if time is left."""
-        left = _MARGIN * (self.usable_s(state) - now_s)
+        left_s = _MARGIN * (self.usable_s(state) - now_s)
         step_s += state.validation_s / self._training.validate_every
-        return state.step + max(int(left > 0), int(left / step_s))
+        fewest_steps = 1 if left_s > 0 else 0
+        return state.step + max(fewest_steps, int(left_s / step_s))
 
     def skip_validation(self, seconds: float) -> None:
         """Leave the time of a validation out of that of steps."""
@@ -200,7 +207,8 @@ class Schedule:
 
     def is_validation_due(self, state: State, now_s: float) -> bool:
         """Whether to validate before the end: regularly, and once to learn early how long decoding takes."""
-        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or inf)
+        time_limit = self._training.time_limit or inf
+        needs_time = not state.validation_s and now_s > _DECODING_SHARE * time_limit
         return needs_time or state.step % self._training.validate_every == 0
 
     def usable_s(self, state: State, share: float = 1.0) -> float:

@@ -24,7 +24,7 @@ from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
 from mtx.training.ranks import Ranks
 
-Read = Callable[[TranslationModel, torch.optim.Optimizer], State]
+Restore = Callable[[TranslationModel, torch.optim.Optimizer], State]
 
 
 def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
@@ -121,9 +121,9 @@ class Strategy:
     def _divide(self) -> None:
         """Divide the model, where each rank has only a part of it."""
 
-    def load(self, read: Read) -> State:
-        """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
-        state = self.ranks.run_on_rank_zero(read, self.model, self.optimizer)
+    def load(self, restore: Restore) -> State:
+        """Give all ranks the weights and moments that `restore` puts into a model and an optimizer on rank 0."""
+        state = self.ranks.run_on_rank_zero(restore, self.model, self.optimizer)
         self.ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
@@ -165,21 +165,24 @@ class Sharded(Strategy):
             sharded.set_gradient_divide_factor(1.0)  # sums, not means: the loss is divided by the tokens of the step
             sharded.set_force_sum_reduction_for_comms(True)
 
-    def load(self, read: Read) -> State:
+    def load(self, restore: Restore) -> State:
         """See `Strategy.load`: rank 0 reads into a whole model on the CPU, and scatters it."""
-        whole = dict[str, Tensor]()
+        whole_tensors = dict[str, Tensor]()
 
         def work() -> State:
             model = self.new_model("cpu")
             optimizer = new_optimizer(list(model.parameters()))
-            state = read(model, optimizer)
-            whole.update(_tensors(model, optimizer))
+            state = restore(model, optimizer)
+            whole_tensors.update(_tensors(model, optimizer))
             return state
 
         state = self.ranks.run_on_rank_zero(work)
         with torch.no_grad():
             for name, part in _tensors(self.model, self.optimizer).items():
-                full = whole[name].to(self.device) if whole else torch.empty(part.shape, device=self.device)
+                if whole_tensors:
+                    full = whole_tensors[name].to(self.device)
+                else:
+                    full = torch.empty(part.shape, device=self.device)
                 if isinstance(part, DTensor):
                     part.copy_(distribute_tensor(full, part.device_mesh, part.placements))
                 else:
@@ -199,9 +202,11 @@ class Sharded(Strategy):
     def snapshot(self) -> Snapshot:
         """See `Strategy.snapshot`; in host memory, gathered one tensor at a time."""
         device = "cpu" if self.ranks.is_rank_zero else "meta"
-        parts = dict(self.model.named_parameters()), checkpoint.moments(self.model, self.optimizer)
-        weights, moments = ({name: _full(part).to(device, copy=True) for name, part in side.items()} for side in parts)
-        return Snapshot(weights, moments)
+        moments = checkpoint.moments(self.model, self.optimizer)
+        return Snapshot(
+            {name: _full(part).to(device, copy=True) for name, part in self.model.named_parameters()},
+            {name: _full(part).to(device, copy=True) for name, part in moments.items()},
+        )
 
     @torch.no_grad()
     def whole_model(self) -> TranslationModel:

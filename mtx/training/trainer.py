@@ -64,14 +64,14 @@ class Progress:
     """The speed of one start of a run.
 
     Args:
-        done: steps of earlier starts.
+        num_earlier: steps of earlier starts.
 
     Attributes:
         unread: updates that the device may still be working on.
     """
 
-    def __init__(self, done: int):
-        self._done = done
+    def __init__(self, num_earlier: int):
+        self._num_earlier = num_earlier
         self._started = math.inf
         self._tokens = 0  # target tokens of this start
         self._window = deque[tuple[float, int]](maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
@@ -90,33 +90,33 @@ class Progress:
         Args:
             wait: for all.
         """
-        most = 0 if wait else _MAX_UNREAD
-        while self.unread and (len(self.unread) > most or self.unread[0].figures.is_ready()):
+        max_unread = 0 if wait else _MAX_UNREAD
+        while self.unread and (len(self.unread) > max_unread or self.unread[0].figures.is_ready()):
             update = self.unread.popleft()
             yield update, update.figures.tensor().tolist()
 
-    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> Json:
+    def measure(self, update: Update, figures: list[float], last_step: int, most_s: float) -> Json:
         """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
             figures: see `WeightUpdate`.
-            last: the step at which training will end.
+            last_step: the one at which training will end.
             most_s: the seconds that a time limit leaves.
         """
         loss, nll, norm = figures
         self._tokens += update.num_tgt_tokens
         now = time.monotonic()
-        since, tokens = self._window[0]
+        window_start, tokens = self._window[0]
         self._window.append((now, self._tokens))
-        step_s = (now - self._started) / (update.step - self._done)  # validations included
+        step_s = (now - self._started) / (update.step - self._num_earlier)  # validations included
         return {
             "step": update.step,
             "loss": round(loss, 5),
             "nll": round(nll / update.num_tgt_tokens, 5),
             "learning_rate": update.learning_rate,
             "grad_norm": round(norm, 5),
-            "tgt_tokens_per_s": round((self._tokens - tokens) / (now - since), 1),
-            "left_s": round(max(0.0, min(step_s * (last - update.step), most_s)), 1),
+            "tgt_tokens_per_s": round((self._tokens - tokens) / (now - window_start), 1),
+            "left_s": round(max(0.0, min(step_s * (last_step - update.step), most_s)), 1),
             "epochs": round(update.epochs, 6),
         }
 
@@ -296,8 +296,9 @@ class Trainer(Run):
         for update, numbers in self.progress.pop_arrived(wait):
             if not all(map(math.isfinite, numbers)):
                 raise self._refuse(update, numbers)
-            (last, _), now_s = self.schedule.end(self.state), self.elapsed_s()
-            figures = self.progress.measure(update, numbers, last, self.schedule.usable_s(self.state) - now_s)
+            last_step, _ = self.schedule.end(self.state)
+            now_s = self.elapsed_s()
+            figures = self.progress.measure(update, numbers, last_step, self.schedule.usable_s(self.state) - now_s)
             figures |= {"max_steps": self.schedule.known_end(self.state), "elapsed_s": round(now_s, 3)}
             self.record("train", **figures)
             for hook in self.hooks:
@@ -305,18 +306,19 @@ class Trainer(Run):
 
     def _refuse(self, update: Update, numbers: list[float]) -> MtxError:
         """The error of an update whose figures are not finite; refused.tsv then has its pairs."""
-        (loss, _, norm), place = numbers, update.position
+        loss, _, norm = numbers
+        place = update.position
         pairs = self.sampler.step(place).pairs
         lines = self.training_text.lines()[pairs]
         rows = zip(lines, *self.training_text.texts(pairs), strict=True)
         with suppress(OSError):  # the error itself matters more
             write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+        checkpoint_note = "the last checkpoint is intact; " if checkpoint_steps(self.paths) else ""
         return MtxError(
             f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
             f"pairs from position {place.index} of epoch {place.epoch}, "
             f"lines {', '.join(map(str, lines[:10]))}, … of the training text, see {self.paths.refused}",
-            f"{'the last checkpoint is intact; ' * bool(checkpoint_steps(self.paths))}"
-            "use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
+            f"{checkpoint_note}use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
         )
 
     def _finish_step(self) -> str | None:
@@ -374,7 +376,8 @@ class Trainer(Run):
 
         def report() -> tuple[State, float]:
             validation = self.validation_of(parts, started)
-            share = min(1.0, now_s / (self.config.training.time_limit or math.inf))
+            time_limit = self.config.training.time_limit or math.inf
+            share = min(1.0, now_s / time_limit)
             self.state = count_validation(self.state, validation.score, validation.later_seconds(share))
             self.record("validation", step=self.state.step, **validation.figures())
             for hook in self.hooks:

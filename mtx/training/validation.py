@@ -43,16 +43,20 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
     """
     if config.training.best_metric != "auto":
         return config.training.best_metric
-    of_rows = (metrics.too_short_for_bleu(data.valid.texts(rows)[1], tgt) for _, tgt, rows in _directions(config, data))
-    return "chrf" if any(of_rows) else "bleu"
+    for _, tgt, rows in _directions(config, data):
+        _, references = data.valid.texts(rows)
+        if metrics.too_short_for_bleu(references, tgt):
+            return "chrf"
+    return "bleu"
 
 
 def _directions(config: Config, data: PreparedData, number: int = 0, size: int = 1) -> Iterator[tuple[str, str, Ints]]:
     """Source, target and rows of each direction in the validation set, or in one rank's part of it."""
     rows = np.arange(number, data.valid.num_pairs, size)
     for direction, (src, tgt) in enumerate(config.data.language_pairs):
-        if (chosen := rows[data.valid.corpus[rows] == direction]).size:
-            yield src, tgt, chosen
+        is_of_direction = data.valid.corpus[rows] == direction
+        if is_of_direction.any():
+            yield src, tgt, rows[is_of_direction]
 
 
 def validate_part(
@@ -71,11 +75,11 @@ def validate_part(
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
     hypotheses = np.empty(len(rows), object)
-    for src, tgt, of_direction in _directions(config, data, number, size):
+    for src, tgt, direction_rows in _directions(config, data, number, size):
         view = translator.to(tgt, src)
         # an explicit choice, which is not logged at each validation
         view.options = replace(view.options, split_sentences=view.splitter is not None)
-        hypotheses[of_direction // size] = view.translate(data.valid.texts(of_direction)[0])
+        hypotheses[direction_rows // size] = view.translate(data.valid.texts(direction_rows)[0])
     return {
         "nll": -sum(score.log_prob for score in scores),
         "hypotheses": hypotheses.tolist(),
@@ -93,9 +97,9 @@ def interleave(parts: Sequence[list[Value]]) -> list[Value]:
 def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, Any]], started: float) -> Validation:
     """The validation that ranks have done in parts; `started` is on the monotonic clock."""
     metric = deciding_metric(data, config)
-    form = data.tokenizer.normalization
-    hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
-    references = metrics.normalize_lines(data.valid.tgt_texts(), form)
+    normalization = data.tokenizer.normalization
+    hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), normalization)
+    references = metrics.normalize_lines(data.valid.tgt_texts(), normalization)
 
     def score(name: str) -> dict[str, float]:
         return {
