@@ -42,7 +42,8 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = load_prepared(paths.data)
     trainer = build(config, replace(runtime, device="cpu"), data, RunLayout(scratch))
-    times: dict[bool, list[float]] = {True: [], False: []}
+    times_with_metrics: list[float] = []
+    times_without: list[float] = []
     trainer.hooks = [EventLog(), Console()]
     for hook in trainer.hooks:
         hook.on_start(trainer)
@@ -64,13 +65,15 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
             if step % 2:
                 report(step, batch.num_tgt_tokens, figures)
             if step > 20:  # the first ones are slow
-                times[bool(step % 2)].append(time.perf_counter() - started)
+                times = times_with_metrics if step % 2 else times_without
+                times.append(time.perf_counter() - started)
         loaded.close()
         started = time.perf_counter()
         for _ in range(_CALLS):
             report(step, 1000, figures)
         metrics_s = (time.perf_counter() - started) / _CALLS
-    with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
+    with_metrics_s = statistics.median(times_with_metrics)
+    step_s = statistics.median(times_without)
     return {
         "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * with_metrics_s, "ratio": with_metrics_s / step_s,
         "one_report_us": 1e6 * metrics_s, "share_of_a_step": metrics_s / step_s,

@@ -43,7 +43,7 @@ class Clause(NamedTuple):
 
     subject: NP | Pronoun
     verb: Verb
-    object: NP | Phrase | None = None
+    direct_object: NP | Phrase | None = None
     recipient: NP | None = None
     tense: str = "present"
     negated: bool = False
@@ -150,6 +150,11 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
     auxiliary, verb = _english_verb(clause, inverted)
     subject = clause.subject.en if isinstance(clause.subject, Pronoun) else english_np(clause.subject)
     time = clause.time.en if clause.time else ""
+    direct_object = ""
+    if isinstance(clause.direct_object, NP):
+        direct_object = english_np(clause.direct_object)
+    elif clause.direct_object:
+        direct_object = clause.direct_object.en
     words = join(
         time if clause.fronted else "",
         *((auxiliary, subject) if inverted else (subject, auxiliary)),
@@ -157,7 +162,7 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
         clause.adverb.en if clause.adverb else "",
         verb,
         english_np(clause.recipient) if clause.recipient else "",
-        english_np(clause.object) if isinstance(clause.object, NP) else clause.object.en if clause.object else "",
+        direct_object,
         clause.verb.particle,
         clause.place.en if clause.place else "",
         "" if clause.fronted else time,
@@ -166,7 +171,7 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
 
 
 def _german_verb(clause: Clause) -> tuple[str, str]:
-    """Gives the finite verb and what stands at the clause's end: participle, infinitive or separable prefix."""
+    """Gives the finite verb and what is at the clause's end: participle, infinitive or separable prefix."""
     verb = clause.verb
     tense = clause.tense
     person = _person(clause.subject)
@@ -183,14 +188,14 @@ def _german_verb(clause: Clause) -> tuple[str, str]:
 
 def _german_object(clause: Clause) -> tuple[str, str]:
     """Gives the object as a noun phrase (before nicht and the place) and as a complement (after them)."""
-    if clause.object is None:
+    if clause.direct_object is None:
         return "", ""
-    if isinstance(clause.object, Phrase):
-        return "", clause.object.de
+    if isinstance(clause.direct_object, Phrase):
+        return "", clause.direct_object.de
     preposition, _, case = clause.verb.governs.rpartition("+")
     if preposition:
-        return "", german_pp(preposition, case, clause.object)
-    return german_np(clause.object, case.replace("2", "acc")), ""
+        return "", german_pp(preposition, case, clause.direct_object)
+    return german_np(clause.direct_object, case.replace("2", "acc")), ""
 
 
 def german_clause(clause: Clause, order: str = "second") -> str:
@@ -199,7 +204,8 @@ def german_clause(clause: Clause, order: str = "second") -> str:
     noun_phrase, complement = _german_object(clause)
     subject = clause.subject.de if isinstance(clause.subject, Pronoun) else german_np(clause.subject, "nom")
     time = clause.time.de if clause.time else ""
-    negation = "nicht" if clause.negated and not (isinstance(clause.object, NP) and clause.object.det == "no") else ""
+    has_no = isinstance(clause.direct_object, NP) and clause.direct_object.det == "no"
+    negation = "nicht" if clause.negated and not has_no else ""
     middle = join(
         "" if clause.fronted else time,
         clause.adverb.de if clause.adverb else "",
@@ -218,9 +224,9 @@ def german_clause(clause: Clause, order: str = "second") -> str:
 
 def _triples(*clauses: Clause) -> tuple[Triple, ...]:
     return tuple(
-        (clause.subject.noun.en, clause.verb.name, clause.object.noun.en)
+        (clause.subject.noun.en, clause.verb.name, clause.direct_object.noun.en)
         for clause in clauses
-        if isinstance(clause.subject, NP) and isinstance(clause.object, NP)
+        if isinstance(clause.subject, NP) and isinstance(clause.direct_object, NP)
     )
 
 

@@ -41,13 +41,13 @@ class Row:
     kind: str
     name: str
     launches: int = 0
-    bytes: int = 0
+    num_bytes: int = 0
     flops: float = 0.0
     seconds: float = 0.0
 
     def add(self, other: "Row") -> None:
         self.launches += other.launches
-        self.bytes += other.bytes
+        self.num_bytes += other.num_bytes
         self.flops += other.flops
         self.seconds += other.seconds
 
@@ -91,8 +91,9 @@ def row_of(kernel: Kernel, attention: Attention) -> Row:
     elif kernel.kind == "attention":
         flops = attention.flops(kernel)
         efficiency = ATTENTION_EFFICIENCY
-    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, busy + kernel.launches * LAUNCH_S)
+    busy = max(flops / (efficiency * PEAK_FLOPS), kernel.num_bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
+    seconds = busy + kernel.launches * LAUNCH_S
+    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, seconds)
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
@@ -149,7 +150,7 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    figures = f"{row.launches:8,} {row.bytes / 1e6:10,.1f} {row.flops / 1e9:10,.1f} {row.seconds * 1e3:8.3f}"
+    figures = f"{row.launches:8,} {row.num_bytes / 1e6:10,.1f} {row.flops / 1e9:10,.1f} {row.seconds * 1e3:8.3f}"
     return f"{row.part:9} {row.kind:10} {figures}  {row.name[:90]}".rstrip()
 
 

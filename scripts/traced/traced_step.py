@@ -70,7 +70,7 @@ class Kernel:
     Attributes:
         part: forward and backward of what is compiled, the rest of the recorded graph, or what the host starts.
         kind: product, attention, generated (by the compiler) or operation (any other of torch's).
-        bytes: read and written, each tensor once.
+        num_bytes: read and written, each tensor once.
         shapes: of the tensors that it reads.
     """
 
@@ -78,7 +78,7 @@ class Kernel:
     kind: str
     name: str
     launches: int
-    bytes: int
+    num_bytes: int
     flops: int
     shapes: tuple[tuple[int, ...], ...]
 
@@ -193,7 +193,8 @@ def check_operation(function: Any, arguments: Any, options: Any) -> None:
             raise RefusedError(f"{function} copies its index from the host to the device")
     else:
         is_refused = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
-        is_refused &= options.get("output_size") is None  # repeat_interleave with a known size does not wait
+        if options.get("output_size") is not None:  # repeat_interleave with a known size does not wait
+            is_refused = False
     if is_refused and any(tensor.is_cuda for tensor in _tensors(arguments, options)):
         raise RefusedError(f"{function} waits for numbers of the device")
 
@@ -353,7 +354,7 @@ def _launches(function: Any, arguments: Any) -> int:
 
 
 def _is_on_host(arguments: Any, options: Any) -> bool:
-    """Whether an operation reads and makes only tensors in host memory, which are no fakes."""
+    """Whether an operation reads and makes only tensors in host memory, which are not fake."""
     devices = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.device)]
     is_real = not any(isinstance(tensor, FakeTensor) for tensor in _tensors(arguments, options))
     return is_real and all(device.type == "cpu" for device in devices)
