@@ -17,7 +17,7 @@ from typing import Any
 
 PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
 ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
-# Environment variables by which glibc keeps freed memory in the process, as mtx asks of it. If it was mapped anew for
+# Environment variables by which glibc keeps freed memory in the process, as mtx asks of it. If it was mapped again for
 # each large tensor, that took up to a third of a bf16 step of other implementations.
 KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",

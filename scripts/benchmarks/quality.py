@@ -4,8 +4,8 @@
     python -m scripts.benchmarks.quality multi30k-en-de data.dir=DIR --minutes 5 10 20 --dir RUNS --picture FILE.png
 
 The arguments are settings, as `mtx train` takes them, of a recipe or else of own-text; the peer uses of them what
-concerns the text. All systems train on the same text with the same threads for so many minutes. mtx's time is that of
-the whole command: cleaning, tokenizer, training, scoring. The peer's is that of its training steps alone: compiling,
+concerns the text. All systems train on the same text with the same threads for N minutes. mtx's time covers the
+whole command: cleaning, tokenizer, training, scoring. The peer's covers its training steps alone: compiling,
 validating and translating are not counted. `quality_peer.py` has the peer, which runs with dropout 0.1 and 0.3; the
 better one is the one with the lower validation nll. The test set decides nothing. `--other 'NAME: key=value ...'` adds
 a row of mtx with further settings. What is finished in `--dir` is not done again.
@@ -69,7 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("settings", nargs="+", help="settings of mtx train, perhaps with a recipe")
     parser.add_argument("--minutes", type=float, nargs="+", default=[30.0], help="training times of each system")
     parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
-    parser.add_argument("--jobs", type=int, default=1, help="systems side by side, each with so many threads")
+    parser.add_argument("--jobs", type=int, default=1, help="systems side by side, each with --threads threads")
     parser.add_argument("--systems", default="mtx,marian", help="some of mtx,marian")
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.1, 0.3], help="of the peer")
     parser.add_argument("--other", action="append", default=[], help="a further row of mtx: 'NAME: key=value ...'")
@@ -107,7 +107,7 @@ def _result_or_end(pool: ThreadPoolExecutor, arguments: argparse.Namespace, task
 
 
 def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
-    """The figures of one system after so many minutes; of an earlier call if it was finished then."""
+    """The figures of one system after this time; of an earlier call if it was finished then."""
     place = arguments.dir / f"{system.replace(' ', '-').replace('.', '_')}-{minutes * 60:.0f}s"
     stored = place.with_suffix(".json")
     inputs = [*arguments.settings, *arguments.other, arguments.threads]

@@ -1,7 +1,7 @@
 """The peer of `quality.py`: transformers' MarianMTModel in a training loop that a careful user would write.
 
 3+3 layers of size 256 and 1024, label smoothing, bf16 where it is fast, compiled, Adam with 400 steps of warmup to
-0.002 and then a cosine to zero at the end of the time. Batches are sentences of similar length, drawn anew each epoch.
+0.002 and then a cosine to zero at the end of the time. Batches are sentences of similar length, drawn again each epoch.
 The checkpoint with the best of 12 validation losses, evenly spaced in time, translates with transformers' own beam
 search, beam 5.
 """
@@ -35,7 +35,7 @@ WARMUP_STEPS = 400
 NUM_VALIDATIONS = 12
 BEAM_SIZE = 5
 BATCH_TOKENS = 2048  # padded target positions
-POOL_BATCHES = 50  # of so many batches the sentences are sorted by length, but of an eighth of the text at most
+POOL_BATCHES = 50  # whose sentences are sorted by length together, but an eighth of the text at most
 MAX_NEW_TOKENS = 200
 CPU = torch.device("cpu")
 
@@ -117,7 +117,7 @@ WARM_UPS = 8  # batches of other lengths, whose programs are compiled before the
 
 
 def run(program: Any, batch: PaddedBatch, precision: str) -> Any:
-    """The mean loss of a batch; `precision` is that of the setting, by default bf16 where it is fast, as in mtx."""
+    """The mean loss of a batch; `precision` is the setting's, by default bf16 where it is fast, as in mtx."""
     program.train()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         return program(*batch.to(CPU)) / batch.num_tgt_tokens

@@ -1,4 +1,4 @@
-"""Times a training step of several ranks of one thread beside that of one process with as many threads, on a CPU.
+"""Times a training step of several ranks of one thread and of one process with as many threads, on a CPU.
 
     python -m scripts.benchmarks.ranks --data-dir DIR [--ranks 2] [--steps 100] [--rounds 3]
 
@@ -51,7 +51,7 @@ def mtx(*arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
 
 
 def seconds_a_step(prepared: Path, run: Path, arguments: argparse.Namespace, size: int) -> float:
-    """The mean time of a step of so many ranks, or of one process that has all threads."""
+    """The mean time of a step of some ranks, or of one process that has all threads."""
     shutil.copytree(prepared, run)
     settings = ["training.validate_every=1000000", "training.checkpoint_every=1000000", "device=cpu"]
     devices = [] if size == 1 else ["--device", str(size)]

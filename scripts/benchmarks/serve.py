@@ -1,4 +1,4 @@
-"""Measures `mtx serve` on loopback: many clients at once, and then hostile requests, beside one well-behaved client.
+"""Measures `mtx serve` on loopback: many clients at once, and then hostile requests and one well-behaved client.
 
     python -m scripts.benchmarks.serve MODEL --text FILE [--clients 64] [--seconds 300] [--hostile 10000]
 
@@ -233,7 +233,8 @@ def report_hostile(answers: dict[str, Counter[str]], beside: Beside, quiet: Sequ
     for name, kind in KINDS.items():
         counts = answers[name]
         number = sum(counts[answer] for answer in kind.expected)
-        is_good &= number == counts.total()
+        if number != counts.total():
+            is_good = False
         text = ", ".join(f"{answer}: {count:,}" for answer, count in counts.most_common())
         print(f"{name:34} {counts.total():6,} {number:11,}  {text}")
     print(f"{'all':34} {sum(map(Counter.total, answers.values())):6,}")

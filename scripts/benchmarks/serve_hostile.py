@@ -1,4 +1,4 @@
-"""The hostile requests of `serve.py`, each on its own connection, and the well-behaved client beside them."""
+"""The hostile requests of `serve.py`, each on its own connection, and the well-behaved client at the same time."""
 
 import asyncio
 import http.client

@@ -95,7 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds until a system is killed; %(default)s")
     parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each system; default: all cores")
     parser.add_argument("--batch-tokens", type=int, help="target tokens per step; default: the preset's")
-    parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps, not the speed")
+    parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of N steps, not the speed")
     parser.add_argument("--seeds", type=int, default=3, help="number of runs of each system with --loss-steps")
     parser.add_argument("--learning-rate", type=float, default=0.002, help="peak with --loss-steps, after a quarter")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -147,7 +147,7 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTORCH_CUDA_ALLOC_CONF": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         "HF_HUB_OFFLINE": "1",
     }
-    # Each system compiles anew, so that the time to the first step is that of a new user.
+    # Each system compiles from scratch, as for a new user.
     return variables | {"TORCHINDUCTOR_CACHE_DIR": str(Path(job.scratch, f"inductor-{job.system}"))}
 
 

@@ -28,7 +28,7 @@ class Job:
         precision: auto, fp32 or bf16.
         limit_s: seconds after which the process is killed.
         data: the prepared data; None means random ids below `num_ids`.
-        loss_steps: if not 0, the process trains so many steps and returns their losses instead of the speed.
+        loss_steps: if not 0, the process trains this number of steps and returns their losses instead of the speed.
     """
 
     system: str

@@ -2,9 +2,9 @@
 
 A random model never ends a translation: its row of `</s>` is zero, so any other token is more probable. Every system is
 therefore made to write translations as long as the sources, as trained models do: mtx exactly as long, the others as
-long as the mean of each batch, whose sentences have similar lengths. mtx's CTranslate2 engine is left out: it computes
+long as the mean of each batch, whose sentences have similar lengths. mtx's CTranslate2 engine is skipped: it computes
 the score of a translation that was cut off a second time, and real translations are seldom cut off. The vocabulary has
-the size of the paper's: it consists of the pieces of the text and those of made-up words.
+the size of the paper's: it consists of the pieces of the text and of invented words.
 """
 
 import random

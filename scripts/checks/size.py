@@ -28,7 +28,7 @@ SPINE = (
     "decoding",
     "storage",
     "errors.py",
-)  # of which docs/architecture.md tells
+)  # see docs/architecture.md
 COUNTED = {token.NAME, token.NUMBER, token.STRING, token.OP}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 TABLES = (".txt", ".tsv", ".csv")

@@ -1,4 +1,4 @@
-"""Writes the demo's corpus anew into the package, from which `mtx train demo` reads it.
+"""Writes the demo's corpus into the package again, from which `mtx train demo` reads it.
 
 python -m scripts.demo_grammar
 """

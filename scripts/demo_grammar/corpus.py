@@ -1,7 +1,7 @@
 """Draws the demo's corpus: synthetic English-German sentence pairs from a small hand-written grammar.
 
 For: a demo and end-to-end tests that need parallel text offline, with known phenomena and a test set that measures
-generalisation. Not for: training a translator of real text; about a hundred nouns and sixty verbs are no language.
+generalisation. Not for: training a translator of real text; about a hundred nouns and sixty verbs are not a language.
 Flow: `lexicon` and `numbers` (words) -> `sampling` (meanings) -> `rendering` (sentences) -> the three parts, here.
 """
 
@@ -18,12 +18,12 @@ NUM_TRAIN = 24_000
 NUM_VALID = 500
 NUM_TEST = 600
 NUM_HELD_OUT = NUM_TEST // 2  # test sentences with a triple that training never shows
-MIN_TRAIN_COUNT = 10  # each word of a test sentence stands at least this often in the training text
+MIN_TRAIN_COUNT = 10  # each word of a test sentence is at least this often in the training text
 
 
 @dataclass(frozen=True)
 class GeneratedCorpus:
-    """The three parts; no source stands twice, in one part or in two."""
+    """The three parts; no source is there twice, in one part or in two."""
 
     train: list[Example]
     valid: list[Example]

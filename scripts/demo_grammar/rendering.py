@@ -155,6 +155,11 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
     elif clause.direct_object:
         direct_object = clause.direct_object.en
     time = clause.time.en if clause.time else ""
+    direct_object = ""
+    if isinstance(clause.direct_object, NP):
+        direct_object = english_np(clause.direct_object)
+    elif clause.direct_object:
+        direct_object = clause.direct_object.en
     words = join(
         time if clause.fronted else "",
         *((auxiliary, subject) if inverted else (subject, auxiliary)),
@@ -171,7 +176,7 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
 
 
 def _german_verb(clause: Clause) -> tuple[str, str]:
-    """Gives the finite verb and what stands at the clause's end: participle, infinitive or separable prefix."""
+    """Gives the finite verb and what is at the clause's end: participle, infinitive or separable prefix."""
     verb = clause.verb
     tense = clause.tense
     person = _person(clause.subject)

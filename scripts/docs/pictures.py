@@ -92,7 +92,7 @@ def _picture_paper(directory: Path) -> None:
 
 
 def _draw(path: Path, example: Mapping[str, Any]) -> None:
-    """Draws the estimate of an example beside the map of its weights, whose columns stand at the places of the keys."""
+    """Draws the estimate of an example next to the map of its weights, whose columns are at the places of the keys."""
     queries = example["queries"].numpy()
     keys = example["keys"].numpy()
     with style.context(["default", LOOKS]):

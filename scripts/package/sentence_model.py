@@ -5,7 +5,7 @@
 Argos Translate splits text with a small network that says of each character whether a sentence ends there (MiniSBD's
 format), and downloads one where a package has none. This one needs no training and knows no language: a sentence ends
 at `.`, `!`, `?` and their like before a space and no lower-case letter, but not after an initial (`J.`), an ordinal
-number (`19.`) or an abbreviation of two letters (`Dr.`). The first convolution finds what stands at and beside a
+number (`19.`) or an abbreviation of two letters (`Dr.`). The first convolution finds what is at and next to a
 character, the second decides. The script needs onnx.
 """
 
@@ -23,12 +23,12 @@ WIDE_ENDS = "。！？"
 CLOSERS = "\"'”’»)]}」』"
 LOWER = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c) == "Ll")
 CLASSES = [".", ENDS, WIDE_ENDS, CLOSERS, " ", LOWER]  # what a character can be, several at once
-FEATURES = ["capitalized", "numeric", "end_of_para"]  # what MiniSBD computes beside
+FEATURES = ["capitalized", "numeric", "end_of_para"]  # what MiniSBD computes in addition
 DOT, END, WIDE, CLOSER, SPACE, LOWER_CASE, UPPER, DIGIT, LAST = range(len(CLASSES) + len(FEATURES))
 BEFORE = 3  # characters that the network sees before each one
 AFTER = 2  # and after it
 
-# Each rule holds where all of its conditions do: (place beside the character, what stands there, whether it does).
+# Each rule holds where all of its conditions do: (place next to the character, what may be there, whether it is).
 _NEW = [(1, SPACE, True), (2, LOWER_CASE, False)]
 SENTENCE_ENDS = [
     [(0, END, True), *_NEW],
@@ -63,7 +63,8 @@ def model() -> bytes:
     for row, rule in enumerate(rules):
         for place, kind, is_there in rule:
             weight[row, kind, BEFORE + place] = 1.0 if is_there else -1.0
-            bias[row] -= is_there
+            if is_there:
+                bias[row] -= 1
     num_ends = len(SENTENCE_ENDS)
     num_never = len(ABBREVIATIONS)
     decision = np.array([1.0] * num_ends + [-_NEVER] * num_never + [_ALWAYS], np.float32)

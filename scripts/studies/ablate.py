@@ -4,7 +4,7 @@
 
 The arguments are a recipe and settings, as `mtx train` takes them; they are the first row, `base`. Each line of FILE is
 a further row, `name: key=value key=value`. Every row is trained with the seeds 1, 2, ... into DIR/ROW/seed-N. The same
-command goes on where it was interrupted, and adds rows and seeds. `data.test=val` scores the validation set, so that
+command resumes where it was interrupted, and adds rows and seeds. `data.test=val` scores the validation set, so that
 the test set plays no part in choices.
 
 The table has the mean and the sample standard deviation over the seeds, the p-value of the difference to the first row
@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _read_rows(path: Path) -> dict[str, list[str]]:
-    """The rows of a file; empty lines and those that begin with # are left out."""
+    """The rows of a file; empty lines and those that begin with # are skipped."""
     rows = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):

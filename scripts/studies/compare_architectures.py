@@ -3,7 +3,7 @@
     python -m scripts.studies.compare_architectures multi30k-en-de multi30k-de-en data.dir=DIR --minutes 15 --dir RUNS
 
 The arguments are recipes, and settings for all of them, as `mtx train` takes both. Each architecture learns each recipe
-into RUNS/RECIPE/ARCHITECTURE. The same command goes on where it was interrupted. At the end RUNS has table.md,
+into RUNS/RECIPE/ARCHITECTURE. The same command resumes where it was interrupted. At the end RUNS has table.md,
 table.csv and architectures.png, which shows the first recipe.
 
 Equal text: the runs of a recipe have the same pairs, pieces, seed and search. They differ in the settings of `OTHERS`,
@@ -145,7 +145,7 @@ class Result:
     comparison: Comparison
 
     def note(self) -> str:
-        """What stands below the table."""
+        """What is below the table."""
         lengths = ", ".join(f"{part.count} of {part.length}" for part in self.comparison.lengths)
         signatures = "; ".join(f"{metric.name}: {metric.signature}" for metric in self.comparison.metrics)
         return f"P is {self.target:.2f}; sentences by {self.comparison.length_unit}: {lengths}; {signatures}"
@@ -202,7 +202,7 @@ def _reached(curve: Curve, target: float) -> dict[str, str]:
 
 
 def _draw(recipe: str, result: Result, path: Path) -> None:
-    """Draws the perplexity against the minutes beside BLEU by sentence length."""
+    """Draws the perplexity against the minutes next to BLEU by sentence length."""
     unit = result.comparison.length_unit
     lengths = result.comparison.lengths
     with style.context(["default", pictures.LOOKS]):

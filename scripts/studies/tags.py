@@ -3,10 +3,10 @@
     python -m scripts.studies.tags RUN [--test NAME]
 
 RUN is a finished run. The first line is about sentences with a pair of tags around one word. The words are those for
-which the training text tells one translation (`mtx.data.glossary`) that stands once in the model's own translation of a
+which the training text tells one translation (`mtx.data.glossary`) that occurs once in the model's own translation of a
 test sentence, as the word does in its source. exact: the tags enclose its translation alone; more: other words too;
 elsewhere: it is outside. The second line is about all test sentences, each with tags at random words: how many have all
-tags once and pairs nested as in the source, and BLEU of their text beside BLEU without tags.
+tags once and pairs nested as in the source, and BLEU of their text next to BLEU without tags.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Counts how many made-up terms a model uses that it has never seen.
+"""Counts how many invented terms a model uses that it has never seen.
 
     python -m scripts.studies.terms RUN --terms 100
 

@@ -92,9 +92,8 @@ def row_of(kernel: Kernel, attention: Attention) -> Row:
         flops = attention.flops(kernel)
         efficiency = ATTENTION_EFFICIENCY
     busy = max(flops / (efficiency * PEAK_FLOPS), kernel.num_bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    return Row(
-        kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, busy + kernel.launches * LAUNCH_S
-    )
+    seconds = busy + kernel.launches * LAUNCH_S
+    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.num_bytes, flops, seconds)
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:

@@ -354,7 +354,7 @@ def _launches(function: Any, arguments: Any) -> int:
 
 
 def _is_on_host(arguments: Any, options: Any) -> bool:
-    """Whether an operation reads and makes only tensors in host memory, which are no fakes."""
+    """Whether an operation reads and makes only tensors in host memory, which are not fake."""
     devices = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.device)]
     is_real = not any(isinstance(tensor, FakeTensor) for tensor in _tensors(arguments, options))
     return is_real and all(device.type == "cpu" for device in devices)
