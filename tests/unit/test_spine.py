@@ -89,7 +89,6 @@ def test_the_trainer_needs_few_modules() -> None:
 # are not counted.
 TRACE = """
 import os, sys, threading
-import torch._dynamo  # an optimizer would, and each call in it would be looked at
 seen = set()
 def end(code):
     sys.setprofile(None)
