@@ -19,12 +19,13 @@ from tests.unit.decoding.test_translator_directions import LINES, multilingual
 from tests.unit.documents.test_find_direction import PO
 
 
-@pytest.fixture(scope="module", params=["target", "both"])
+@pytest.fixture(scope="module")
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose ids name the target language, or both; only its translations depend on that."""
     root = tmp_path_factory.mktemp("several")
     (root / "text").write_text("\n".join(LINES) + "\n")
     (root / "german.po").write_text(PO.format(tgt="de"))
-    return multilingual(root / "model", request.param)
+    return multilingual(root / "model", getattr(request, "param", "target"))
 
 
 def run(*arguments: Any, code: int = 0) -> tuple[str, str]:
@@ -37,6 +38,7 @@ def scores_of(lines: str) -> list[float]:
     return [json.loads(line)["score"] for line in lines.splitlines()]
 
 
+@pytest.mark.parametrize("model", ["target", "both"], indirect=True)
 def test_to_chooses_the_target(model: Path) -> None:
     text = model.parent / "text"
     translate = partial(run, "translate", model, text, "--json")  # with scores, since random models say little

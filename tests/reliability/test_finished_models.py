@@ -95,7 +95,7 @@ def has_a_state(model: Path, states: list[list[Any]]) -> bool:
     """Whether a model works, and each part of what a user gets of it is that of one of its states."""
     try:
         parts = zip(state(model), zip(*states, strict=True), strict=True)
-        return all(part in of_states for part, of_states in parts)
+        return all(part in possible for part, possible in parts)
     except Exception:
         return False
 

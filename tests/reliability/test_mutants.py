@@ -82,7 +82,8 @@ def removed_at_once(rename: ast.AST) -> str:
 def sizes_alone(membership: ast.AST) -> str:
     """In place of `_entry(path) not in ENTRIES`."""
     assert isinstance(membership, ast.Compare) and isinstance(membership.left, ast.Call)
-    entries, path = ast.unparse(membership.comparators[0]), ast.unparse(membership.left.args[0])
+    entries = ast.unparse(membership.comparators[0])
+    path = ast.unparse(membership.left.args[0])
     return f"{entries}[0]['bytes'] != {path}.stat().st_size"
 
 
@@ -174,7 +175,8 @@ MUTANTS = [
 
 class _Replacement(ast.NodeTransformer):
     def __init__(self, place: ast.AST, new: ast.AST):
-        self.place, self.new = place, new
+        self.place = place
+        self.new = new
 
     def visit(self, node: ast.AST) -> ast.AST:
         return self.new if node is self.place else self.generic_visit(node)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, TINY, write_tsv
+from tests.integration.commands import ENVIRONMENT, TINY, mtx, write_tsv
 
 MTX = Path(__file__).parents[2] / "mtx"
 SPINE = ("config", "data", "model", "training", "decoding", "storage")
@@ -85,10 +85,16 @@ def test_the_trainer_needs_few_modules() -> None:
     assert len(reached("mtx.training.trainer")) <= 50
 
 
-# Prints the modules of mtx that run a function before a training first updates its weights; imports are not counted.
+# Prints the modules of mtx that run a function until the command ends, or a training first updates its weights; imports
+# are not counted.
 TRACE = """
-import sys, threading
+import os, sys, threading
 seen = set()
+def end(code):
+    sys.setprofile(None)
+    threading.setprofile(None)
+    print(code, len(seen), *sorted(seen), flush=True)
+    os._exit(0)
 def is_import(frame):
     while frame and not (frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith("mtx.")):
         frame = frame.f_back
@@ -98,15 +104,11 @@ def profile(frame, event, argument):
     if event == "call" and name.startswith("mtx.") and name not in seen and not is_import(frame):
         seen.add(name)
     elif event == "call" and frame.f_code.co_name == "step" and name.startswith("torch.optim"):
-        sys.setprofile(None)
-        threading.setprofile(None)
+        end(0)
 sys.setprofile(profile)
 threading.setprofile(profile)
 from mtx import cli
-code = cli.run(sys.argv[1:])
-sys.setprofile(None)
-threading.setprofile(None)
-print(code, len(seen), *sorted(seen))
+end(cli.run(sys.argv[1:]))
 """
 
 
@@ -123,5 +125,5 @@ def modules_run(*arguments: object, stdin: bytes = b"") -> int:
 def test_a_pair_and_a_line_pass_through_few_modules(tmp_path: Path, trained: Path) -> None:
     corpus = write_tsv(tmp_path / "my.tsv", range(1000, 1200))
     assert 20 < modules_run("train", corpus, *TINY, "training.max_steps=1", f"run_dir={tmp_path / 'run'}") <= 53
-    modules_run("translate", trained, stdin=b"one two\n")  # converts the model
+    mtx("translate", trained, stdin=b"one two\n")  # converts the model
     assert 10 < modules_run("translate", trained, stdin=b"one two\n") <= 23
