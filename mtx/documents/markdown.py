@@ -116,36 +116,53 @@ _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
 Parse = Callable[[str], list[Token]]
 _FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind,
-# `/// tip | Title`, and `+++` between parts;
-# abbreviations: `*[HTML]: Words`; the title of Pandoc: `% Title`; a line of verse: `| Words`;
-# admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
-# exports of MDX, which may go over several lines.
-_CONTAINER = re.compile(
-    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{[\w:-]*(?:figure|image|video|code|include|toc|math|plot|graph|mermaid)[^\n]*"
-    r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)"
-    r"(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*(?:\n[ \t>]*---(?:\n[ \t>]*\w[^\n]*)*\n[ \t>]*---)?"
-    r"|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)|\+{3}(?:[ \t]+\{[^\n]*)?"
-    r"|/{3,}+[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
-    r"|:{3,}[ \t]*(?:\{[\w.-]+\}|[\w.-]+)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
-    r"|(?:\*\[[^\]\n]{1,100}\]:|\w[\w-]*::)[ \t]+([^\n]*?))[ \t\r]*$",
-    re.MULTILINE,
-)
+_BLANKS = r"[ \t]{0,1000}"
+_PREFIX = r"[ \t>]{0,1000}"  # of a line
+_LINE_END = r"[ \t\r]{0,1000}$"
+_REST_OF_LINE = r"[^\n]{0,50000}"
+_TITLE = r"[ \t]{1,1000}([^\n]{0,50000}?)"
+_TITLE_BEFORE_BRACE = r"[ \t]{1,1000}([^\n{]{0,50000}?)"
+# Lines of dialects that may have a title, after their prefix; the last group without a name is the title
+CONTAINERS = {
+    # `:::{tip} Title`, with lines of options `:name: value` or between `---`; a figure and the like have no title
+    "MyST: directive": (
+        rf":{{3,100}}{_BLANKS}"
+        rf"(?:\{{[\w:-]{{0,100}}(?:figure|image|video|code|include|toc|math|plot|graph|mermaid){_REST_OF_LINE}"
+        rf"|\{{[\w:-]{{1,100}}\}}(?:{_TITLE_BEFORE_BRACE})?)"
+        rf"(?:[ \t\r]{{0,1000}}\n{_PREFIX}:[\w-]{{1,100}}:{_REST_OF_LINE}){{0,1000}}"
+        rf"(?:\n{_PREFIX}---(?:\n{_PREFIX}\w{_REST_OF_LINE}){{0,1000}}\n{_PREFIX}---)?{_LINE_END}"
+    ),
+    "Pandoc: title": rf"\A%{_TITLE}{_LINE_END}",
+    "Pandoc: line of verse": rf"\|[ \t]{{1,1000}}([^\n|]{{0,50000}}?){_LINE_END}",
+    "MyST: between parts": rf"\+{{3}}(?:[ \t]{{1,1000}}\{{{_REST_OF_LINE})?{_LINE_END}",
+    # `/// tip | Title`, with lines of options below
+    "PyMdown": (
+        rf"/{{3,1000}}+{_BLANKS}(?:html{_REST_OF_LINE}"
+        rf"|[\w-]{{0,100}}(?:{_BLANKS}\|{_BLANKS}([^\n]{{0,50000}}?)|{_BLANKS}/{{3,1000}})?)"
+        rf"(?:\n[ \t>]{{4,1000}}\w{{1,100}}:{_REST_OF_LINE}){{0,1000}}{_LINE_END}"
+    ),
+    # `:::tip[Title]` and `::: tip Title {.x}`
+    "Docusaurus, VitePress, Pandoc": (
+        rf":{{3,100}}{_BLANKS}(?:\{{[\w.-]{{1,100}}\}}|[\w.-]{{1,100}})?"
+        rf"(?:\[([^\]\n]{{0,1000}})\]|{_TITLE_BEFORE_BRACE})?{_BLANKS}(?:\{{{_REST_OF_LINE}\}})?{_LINE_END}"
+    ),
+    "abbreviation": rf"\*\[[^\]\n]{{1,100}}\]:{_TITLE}{_LINE_END}",
+    "field": rf"\w[\w-]{{0,100}}::{_TITLE}{_LINE_END}",
+}
+_CONTAINER = re.compile(rf"^({_PREFIX})(?:{'|'.join(CONTAINERS.values())})", re.MULTILINE)
+# Admonitions and tabs, whose text is indented: `!!! note "Title"`
 _ADMONITION = re.compile(
     r"^([ \t>]*(?:[-*+:][ \t]+)?)"
     r"(?:(?:!!!|\?\?\?\+?)[ \t]*[\w-][^\"\n]*(?:\"(.*?)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
-_LINE_START = r"^([ \t>]{0,1000})"
-_LINE_END = r"[ \t\r]{0,1000}$"
-_REST_OF_LINE = r"[^\n]{0,50000}"
 _TEMPLATE_START = r"\{(?:%-?|\{[<%])\s{0,100}"  # of Jinja, Liquid or Hugo
 # Lines and blocks of code, after the prefix of their line, by where they come from
 CODE_LINES = {
     "TeX: display": (  # a blank line ends it if a heading or words follow
-        r"\$\$(?:[^$\n]|\$(?!\$)|\n(?![ \t>]{0,1000}\n[ \t>]{0,1000}"
+        rf"\$\$(?:[^$\n]|\$(?!\$)|\n(?!{_PREFIX}\n{_PREFIX}"
         r"(?:\#|[^\W\d_]{1,100} [^\W\d_]{1,100} [^\W\d_]))){0,5000}\$\$"
-        rf"(?:[ \t]{{0,1000}}\([\w:-]{{1,200}}\))?{_LINE_END}"
+        rf"(?:{_BLANKS}\([\w:-]{{1,200}}\))?{_LINE_END}"
     ),
     "HTML: pre": rf"<pre\b(?![^<>]{{0,1000}}/>)(?:[^<]|<(?!/?pre\b)){{0,5000}}</pre>{_LINE_END}",
     "LaTeX: environment": (
@@ -153,9 +170,7 @@ CODE_LINES = {
         r"(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){0,5000}"
         rf"\\end\{{(?P=environment)\}}{_REST_OF_LINE}"
     ),
-    "LaTeX: display": (
-        rf"\\\[[ \t]{{0,1000}}\n(?:(?![ \t>]{{0,1000}}\\\[)[^\n]{{1,50000}}\n){{1,50}}?[ \t>]{{0,1000}}\\\]{_LINE_END}"
-    ),
+    "LaTeX: display": (rf"\\\[{_BLANKS}\n(?:(?!{_PREFIX}\\\[)[^\n]{{1,50000}}\n){{1,50}}?{_PREFIX}\\\]{_LINE_END}"),
     "Jinja, Liquid, Hugo: block of code": (
         rf"{_TEMPLATE_START}(?P<shortcode>highlight|code[\w-]{{0,50}}|mermaid|comment)(?![\w-]|[^{{}}]{{0,1000}}/[>%]\}}\}})"
         rf"(?:[^{{]{{1,5000}}+"
@@ -171,7 +186,7 @@ CODE_LINES = {
     "GitLab: quick action": rf"/[a-z_]{{1,50}}(?:[ \t]{{1,1000}}[~%@\#&\"]{_REST_OF_LINE})?{_LINE_END}",
     "directive": rf"::\w{{1,50}}\{{{_REST_OF_LINE}\}}{_LINE_END}",
     "caret": rf"\^{_LINE_END}",
-    "MkDocs: included files": rf"--8<--[ \t]{{0,1000}}\n(?:[^\n]{{1,50000}}\n){{1,50}}?--8<--{_LINE_END}",
+    "MkDocs: included files": rf"--8<--{_BLANKS}\n(?:[^\n]{{1,50000}}\n){{1,50}}?--8<--{_LINE_END}",
     "MkDocs, VitePress, TeX: line": rf"(?:--8<--|<<< |%[ \t]){_REST_OF_LINE}{_LINE_END}",
     "LaTeX: macro": rf"\\[a-z]{{1,50}}\*?(?:\[[^\[\]\n]{{0,1000}}\]|\{{[^{{}}\n]{{0,1000}}\}}){{0,20}}{_LINE_END}",
     "MDX: expression": rf"{_BRACES}{_LINE_END}",
@@ -188,7 +203,7 @@ MODULE_LINES = {
     ),
 }
 _CODE_LINE = re.compile(
-    rf"{_LINE_START}(?:{'|'.join(CODE_LINES.values())})|{'|'.join(MODULE_LINES.values())}", re.MULTILINE
+    rf"^({_PREFIX})(?:{'|'.join(CODE_LINES.values())})|{'|'.join(MODULE_LINES.values())}", re.MULTILINE
 )
 _CODE_START = re.compile(r"(?m)^[ \t>]*(?:[${(%\\/:^-]|\[\[_|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)")
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
