@@ -1,7 +1,8 @@
 """Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks; the text without them.
 
 One table for training, which removes markup, and for translation, which keeps each code and restores it once.
-The longest patterns are strings, which `re` compiles, and keeps, when a text with a sign needs them.
+Each code and mark has a pattern in a table, by where it comes from. The patterns built from the tables are strings,
+which `re` compiles, and keeps, when a text with a sign needs them.
 If several codes start at the same character, the first (longest) one here counts.
 Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
 """
@@ -232,7 +233,7 @@ def needs_no_translation(text: str) -> bool:
         and any(map(str.isdigit, text))
         and all(letter.isupper() or letter.islower() for letter in filter(str.isalpha, text))
     )
-    return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
+    return is_code and not any(letter.islower() and following.islower() for letter, following in pairwise(text))
 
 
 _LABEL_CHARS = 80
@@ -253,19 +254,27 @@ def strip_codes(text: str) -> str:
     if "\\" in text:
         text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
     if "<" in text:
-        text = re.sub(ELEMENT, lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
+        text = re.sub(ELEMENT, _space_for_element, text)
     return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text
+
+
+def _space_for_element(match: re.Match[str]) -> str:
+    """A space for a line break or a paragraph, which separates words; nothing for another element."""
+    return " " if match[0].lower().startswith(("<br", "<p", "</p")) else ""
 
 
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 VOID = frozenset(_VOID.split())  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
 # Tags as characters
-_BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
+_BREAK = "\x00"
+_OPEN = "\x01"
+_CLOSE = "\x02"
 _SIGN = re.compile("[\x00-\x03]")
 # The name and the content of an element that is a code: one without letters, and the index of a formula
 _CODE_ELEMENT = re.compile(r"(?s:.*)\x00(?:[^\x00-\x02\w]|[\d_²³])+|sub\0[^\s\x00-\x03]+|sup\0[ijkmnxyz]")
-_RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
+_RUN = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*")
+_GROUP = re.compile("\x03+|[\x00-\x02]")
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
 _LETTER_ENTITY = re.compile(f"(?!&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);){ENTITY.pattern}")
@@ -404,33 +413,46 @@ Tags = Sequence[Placed]
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
     """The text without its tags, and the tags with their positions; runs of white space become one space."""
     tags = [part for part in marked if isinstance(part, Tag)]
-    ends, rest = Counter(tag.pair for tag in tags if tag.pair), iter(tags)
+    num_ends = Counter(tag.pair for tag in tags if tag.pair)
+    remaining_tags = iter(tags)
     signs = (_SIGN.sub(" ", part) if isinstance(part, str) else _sign(part) for part in marked)
-    whole = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
+    text_with_signs = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
     text = ""
     placed = list[Placed]()
-    end = 1
-    for run in _RUN.finditer(whole, 1):
-        text += whole[end : run.start()]
-        start, end = run.span()
-        cut = whole.find(_BREAK, start, end)  # where a word ends: tags before a line break belong to it
-        if cut < 0:
-            cut = whole.find(" ", start, end)
-        if cut < 0 and text[-1:].isalnum() and whole[end].isalnum():
-            cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
-        if SEAM.match(whole, start):
-            cut = start
+    run_end = 1
+    for run in _RUN.finditer(text_with_signs, 1):
+        text += text_with_signs[run_end : run.start()]
+        run_start, run_end = run.span()
+        # where a word ends: tags before a line break belong to it
+        word_end = text_with_signs.find(_BREAK, run_start, run_end)
+        if word_end < 0:
+            word_end = text_with_signs.find(" ", run_start, run_end)
+        if word_end < 0 and text[-1:].isalnum() and text_with_signs[run_end].isalnum():
+            last_opening = text_with_signs.rfind(_OPEN, run_start, run_end)
+            word_end = text_with_signs.find(_CLOSE, run_start, max(run_start, last_opening))
+        if SEAM.match(text_with_signs, run_start):
+            word_end = run_start
         # a full stop after a placeholder follows the word before it, as without the placeholder
-        has_space = cut >= 0 and text != "" and end < len(whole) and not _BEFORE_END.match(whole, end - 1)
-        for group in _GROUP.finditer(whole, start, end):
-            first, last = group.span()
-            before, after = (_SIGN.sub("", whole[index]) for index in (first - 1, last))
-            at = len(text) + (has_space and first > cut)
-            alike = tuple(islice(rest, last - first))
-            is_word = group[0] != _BREAK and ends[str(alike[0].pair)] < 2  # also a tag without its other end
-            placed.append(Placed(alike, at, before, after, first == cut, is_word))
-        text += " " * has_space
-    return (text + whole[end:]).rstrip(" "), placed
+        has_space = (
+            word_end >= 0
+            and text != ""
+            and run_end < len(text_with_signs)
+            and not _BEFORE_END.match(text_with_signs, run_end - 1)
+        )
+        for group in _GROUP.finditer(text_with_signs, run_start, run_end):
+            start, end = group.span()
+            before = _SIGN.sub("", text_with_signs[start - 1])
+            after = _SIGN.sub("", text_with_signs[end])
+            position = len(text)
+            if has_space and start > word_end:
+                position += 1
+            group_tags = tuple(islice(remaining_tags, end - start))
+            # also a tag without its other end
+            is_word = group[0] != _BREAK and num_ends[str(group_tags[0].pair)] < 2
+            placed.append(Placed(group_tags, position, before, after, start == word_end, is_word))
+        if has_space:
+            text += " "
+    return (text + text_with_signs[run_end:]).rstrip(" "), placed
 
 
 def _sign(tag: Tag) -> str:
@@ -487,8 +509,8 @@ def with_codes(marked: Marked, escape: Escape = str) -> Marked:
     for part, following in zip_longest(parts, parts[1:], fillvalue=""):
         result.append(part)
         match result[-3:]:
-            case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
-                text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
+            case [Tag(kind="open", pair=pair), content, Tag(kind="close", pair=closing_pair)] if pair == closing_pair:
+                text = _sign(content) if isinstance(content, Tag) else content.strip()
                 # unlike H<sub>2</sub>O
                 if _CODE_ELEMENT.fullmatch(f"{pair}\0{text}") and not raw([following])[:1].isalnum():
                     result[-3:] = [Tag(raw(result[-3:], escape))]
@@ -514,17 +536,17 @@ def with_tags(
         if isinstance(part, Tag):
             parts.append(part)
             continue
-        at = 0
+        position = 0
         for match in re.finditer(pattern, part):
-            parts.append(part[at : match.start()])
-            at = match.end()
+            parts.append(part[position : match.start()])
+            position = match.end()
             if match.lastindex and not match.lastgroup:
                 opening, text, closing = filter(None, match.groups())
-                inside = with_tags([text], pattern, tag_of, escape)
-                parts += [Tag(escape(opening), "open", closing), *inside, Tag(escape(closing), "close", closing)]
+                words = with_tags([text], pattern, tag_of, escape)
+                parts += [Tag(escape(opening), "open", closing), *words, Tag(escape(closing), "close", closing)]
             else:
                 parts.append(replace(tag_of(match[0]), raw=escape(match[0])))
-        parts.append(part[at:])
+        parts.append(part[position:])
     return list(filter(None, parts))
 
 

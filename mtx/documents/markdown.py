@@ -9,7 +9,7 @@ An admonition becomes an item, whose text is indented. Fences are found before l
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import accumulate, pairwise
@@ -116,36 +116,53 @@ _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
 Parse = Callable[[str], list[Token]]
 _FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind,
-# `/// tip | Title`, and `+++` between parts;
-# abbreviations: `*[HTML]: Words`; the title of Pandoc: `% Title`; a line of verse: `| Words`;
-# admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
-# exports of MDX, which may go over several lines.
-_CONTAINER = re.compile(
-    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{[\w:-]*(?:figure|image|video|code|include|toc|math|plot|graph|mermaid)[^\n]*"
-    r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)"
-    r"(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*(?:\n[ \t>]*---(?:\n[ \t>]*\w[^\n]*)*\n[ \t>]*---)?"
-    r"|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)|\+{3}(?:[ \t]+\{[^\n]*)?"
-    r"|/{3,}+[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
-    r"|:{3,}[ \t]*(?:\{[\w.-]+\}|[\w.-]+)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
-    r"|(?:\*\[[^\]\n]{1,100}\]:|\w[\w-]*::)[ \t]+([^\n]*?))[ \t\r]*$",
-    re.MULTILINE,
-)
+_BLANKS = r"[ \t]{0,1000}"
+_PREFIX = r"[ \t>]{0,1000}"  # of a line
+_LINE_END = r"[ \t\r]{0,1000}$"
+_REST_OF_LINE = r"[^\n]{0,50000}"
+_TITLE = r"[ \t]{1,1000}([^\n]{0,50000}?)"
+_TITLE_BEFORE_BRACE = r"[ \t]{1,1000}([^\n{]{0,50000}?)"
+# Lines of dialects that may have a title, after their prefix; the last group without a name is the title
+CONTAINERS = {
+    # `:::{tip} Title`, with lines of options `:name: value` or between `---`; a figure and the like have no title
+    "MyST: directive": (
+        rf":{{3,100}}{_BLANKS}"
+        rf"(?:\{{[\w:-]{{0,100}}(?:figure|image|video|code|include|toc|math|plot|graph|mermaid){_REST_OF_LINE}"
+        rf"|\{{[\w:-]{{1,100}}\}}(?:{_TITLE_BEFORE_BRACE})?)"
+        rf"(?:[ \t\r]{{0,1000}}\n{_PREFIX}:[\w-]{{1,100}}:{_REST_OF_LINE}){{0,1000}}"
+        rf"(?:\n{_PREFIX}---(?:\n{_PREFIX}\w{_REST_OF_LINE}){{0,1000}}\n{_PREFIX}---)?{_LINE_END}"
+    ),
+    "Pandoc: title": rf"\A%{_TITLE}{_LINE_END}",
+    "Pandoc: line of verse": rf"\|[ \t]{{1,1000}}([^\n|]{{0,50000}}?){_LINE_END}",
+    "MyST: between parts": rf"\+{{3}}(?:[ \t]{{1,1000}}\{{{_REST_OF_LINE})?{_LINE_END}",
+    # `/// tip | Title`, with lines of options below
+    "PyMdown": (
+        rf"/{{3,1000}}+{_BLANKS}(?:html{_REST_OF_LINE}"
+        rf"|[\w-]{{0,100}}(?:{_BLANKS}\|{_BLANKS}([^\n]{{0,50000}}?)|{_BLANKS}/{{3,1000}})?)"
+        rf"(?:\n[ \t>]{{4,1000}}\w{{1,100}}:{_REST_OF_LINE}){{0,1000}}{_LINE_END}"
+    ),
+    # `:::tip[Title]` and `::: tip Title {.x}`
+    "Docusaurus, VitePress, Pandoc": (
+        rf":{{3,100}}{_BLANKS}(?:\{{[\w.-]{{1,100}}\}}|[\w.-]{{1,100}})?"
+        rf"(?:\[([^\]\n]{{0,1000}})\]|{_TITLE_BEFORE_BRACE})?{_BLANKS}(?:\{{{_REST_OF_LINE}\}})?{_LINE_END}"
+    ),
+    "abbreviation": rf"\*\[[^\]\n]{{1,100}}\]:{_TITLE}{_LINE_END}",
+    "field": rf"\w[\w-]{{0,100}}::{_TITLE}{_LINE_END}",
+}
+_CONTAINER = re.compile(rf"^({_PREFIX})(?:{'|'.join(CONTAINERS.values())})", re.MULTILINE)
+# Admonitions and tabs, whose text is indented: `!!! note "Title"`
 _ADMONITION = re.compile(
     r"^([ \t>]*(?:[-*+:][ \t]+)?)"
     r"(?:(?:!!!|\?\?\?\+?)[ \t]*[\w-][^\"\n]*(?:\"(.*?)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
-_LINE_START = r"^([ \t>]{0,1000})"
-_LINE_END = r"[ \t\r]{0,1000}$"
-_REST_OF_LINE = r"[^\n]{0,50000}"
 _TEMPLATE_START = r"\{(?:%-?|\{[<%])\s{0,100}"  # of Jinja, Liquid or Hugo
 # Lines and blocks of code, after the prefix of their line, by where they come from
 CODE_LINES = {
     "TeX: display": (  # a blank line ends it if a heading or words follow
-        r"\$\$(?:[^$\n]|\$(?!\$)|\n(?![ \t>]{0,1000}\n[ \t>]{0,1000}"
+        rf"\$\$(?:[^$\n]|\$(?!\$)|\n(?!{_PREFIX}\n{_PREFIX}"
         r"(?:\#|[^\W\d_]{1,100} [^\W\d_]{1,100} [^\W\d_]))){0,5000}\$\$"
-        rf"(?:[ \t]{{0,1000}}\([\w:-]{{1,200}}\))?{_LINE_END}"
+        rf"(?:{_BLANKS}\([\w:-]{{1,200}}\))?{_LINE_END}"
     ),
     "HTML: pre": rf"<pre\b(?![^<>]{{0,1000}}/>)(?:[^<]|<(?!/?pre\b)){{0,5000}}</pre>{_LINE_END}",
     "LaTeX: environment": (
@@ -153,9 +170,7 @@ CODE_LINES = {
         r"(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){0,5000}"
         rf"\\end\{{(?P=environment)\}}{_REST_OF_LINE}"
     ),
-    "LaTeX: display": (
-        rf"\\\[[ \t]{{0,1000}}\n(?:(?![ \t>]{{0,1000}}\\\[)[^\n]{{1,50000}}\n){{1,50}}?[ \t>]{{0,1000}}\\\]{_LINE_END}"
-    ),
+    "LaTeX: display": (rf"\\\[{_BLANKS}\n(?:(?!{_PREFIX}\\\[)[^\n]{{1,50000}}\n){{1,50}}?{_PREFIX}\\\]{_LINE_END}"),
     "Jinja, Liquid, Hugo: block of code": (
         rf"{_TEMPLATE_START}(?P<shortcode>highlight|code[\w-]{{0,50}}|mermaid|comment)(?![\w-]|[^{{}}]{{0,1000}}/[>%]\}}\}})"
         rf"(?:[^{{]{{1,5000}}+"
@@ -171,7 +186,7 @@ CODE_LINES = {
     "GitLab: quick action": rf"/[a-z_]{{1,50}}(?:[ \t]{{1,1000}}[~%@\#&\"]{_REST_OF_LINE})?{_LINE_END}",
     "directive": rf"::\w{{1,50}}\{{{_REST_OF_LINE}\}}{_LINE_END}",
     "caret": rf"\^{_LINE_END}",
-    "MkDocs: included files": rf"--8<--[ \t]{{0,1000}}\n(?:[^\n]{{1,50000}}\n){{1,50}}?--8<--{_LINE_END}",
+    "MkDocs: included files": rf"--8<--{_BLANKS}\n(?:[^\n]{{1,50000}}\n){{1,50}}?--8<--{_LINE_END}",
     "MkDocs, VitePress, TeX: line": rf"(?:--8<--|<<< |%[ \t]){_REST_OF_LINE}{_LINE_END}",
     "LaTeX: macro": rf"\\[a-z]{{1,50}}\*?(?:\[[^\[\]\n]{{0,1000}}\]|\{{[^{{}}\n]{{0,1000}}\}}){{0,20}}{_LINE_END}",
     "MDX: expression": rf"{_BRACES}{_LINE_END}",
@@ -188,7 +203,7 @@ MODULE_LINES = {
     ),
 }
 _CODE_LINE = re.compile(
-    rf"{_LINE_START}(?:{'|'.join(CODE_LINES.values())})|{'|'.join(MODULE_LINES.values())}", re.MULTILINE
+    rf"^({_PREFIX})(?:{'|'.join(CODE_LINES.values())})|{'|'.join(MODULE_LINES.values())}", re.MULTILINE
 )
 _CODE_START = re.compile(r"(?m)^[ \t>]*(?:[${(%\\/:^-]|\[\[_|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)")
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
@@ -225,29 +240,34 @@ def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
             block = text[start:end].rstrip()
             edits = list(moved(html.read_blocks(Path("HTML block"), block), start))
             if _KEPT_HTML.search(block):
-                left["HTML block"] += bool(edits)
+                if edits:
+                    left["HTML block"] += 1
             else:
                 yield from edits
         if token.type != "inline" or not token.map:
             continue
         is_cell = opening.type in ("th_open", "td_open")
-        first = token.map[0]
-        column, row = (column if row == first else 0), first  # the next cell of a row, or the start of a line
+        first_row = token.map[0]
+        if row != first_row:  # the start of a line, and not the next cell of a row
+            column = 0
+        row = first_row
         parts = token.content.split("\n")
-        places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
-        around = lines[max(0, first - 1) : first + len(parts) + 1]
+        places = [_place(lines[row + number], part, column if number == 0 else 0) for number, part in enumerate(parts)]
+        around = lines[max(0, row - 1) : row + len(parts) + 1]
         if min(places) < (0, 0) or _DELIMITERS.search(token.content) or any(map(_RULE.fullmatch, around)):
             left["paragraph"] += 1
             continue
-        (begin, column), (last_begin, stop) = places[0], places[-1]
-        last = first + len(parts) - 1
-        prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # the prefix of each line except the first
-        start = starts[first] + begin
-        end = starts[last] + stop
+        start_column, column = places[0]
+        prefix_end, end_column = places[-1]
+        last_row = row + len(parts) - 1
+        prefix = lines[last_row][:prefix_end] if len(parts) > 1 else ""  # the prefix of each line except the first
+        start = starts[row] + start_column
+        end = starts[last_row] + end_column
         segment = _mark_up(token, prefix)
         if has_letters(segment):
             opening_mark = "|" if is_cell else text[start - 1 : start]
-            yield Edit(start, end, segment, partial(_write, parse, left, text[start:end], prefix, opening_mark))
+            write = partial(_write, parse, left, text[start:end], prefix, opening_mark)
+            yield Edit(start, end, segment, write)
 
 
 def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
@@ -257,8 +277,10 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
     """
     if not (_SHOWN.search(text) or _LINK.search(text)):
         return
-    words, edits, dead = _without_code(text), list[Edit](), list[str]()
-    for shown in _SHOWN.finditer(words):
+    text_without_code = _without_code(text)
+    edits = list[Edit]()
+    dead_links = list[str]()
+    for shown in _SHOWN.finditer(text_without_code):
         if group := shown.lastindex:
             segment = with_tags([shown[group]], CODE, Tag)
             edits.append(Edit(*shown.span(group), segment, partial(raw, escape=lambda text: text.translate(_QUOTES))))
@@ -266,15 +288,15 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
             edits += moved(html.read_attributes(shown[0]), shown.start())
     slugs = dict(zip(_slugs(source), _slugs(text), strict=False))
     ids = {"top", *_ID.findall(source)}
-    for link in _LINK.finditer(words):
+    for link in _LINK.finditer(text_without_code):
         slug = unquote(link[1])
         if slug in slugs:
             edits.append(replace_text(*link.span(1), slugs[slug]))
         elif slug not in ids:
-            dead.append(slug)
-    if dead:
-        links = counted(len(dead), "link")
-        logger.warning("%s: %s inside the page may lead nowhere: no heading is #%s", path, links, dead[0])
+            dead_links.append(slug)
+    if dead_links:
+        links = counted(len(dead_links), "link")
+        logger.warning("%s: %s inside the page may lead nowhere: no heading is #%s", path, links, dead_links[0])
     yield from sorted(edits, key=lambda edit: edit.start)
 
 
@@ -317,9 +339,7 @@ def _mask_dialects(text: str) -> str:
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
     text = _CONTAINER.sub(_mask, _AFTER_FOOTNOTE.sub(_mask, text))
     text = _ADMONITION.sub(partial(_mask, mark="- #"), text)
-    text = _DEFINITION.sub(
-        lambda match: match[1] + ("1)", "+")[len(match[2]) % 2] + " +" * ((len(match[2]) - 1) // 2), text
-    )
+    text = _DEFINITION.sub(_as_item, text)
     if not _CODE_START.search(text):
         return text
     pieces = _divide(text, text, ["fence"])  # first: what follows could take one with it
@@ -327,13 +347,23 @@ def _mask_dialects(text: str) -> str:
     return "".join(pieces)
 
 
+def _as_item(match: re.Match[str]) -> str:
+    """The prefix of a line, and marks of items as long as the mark of a definition, a footnote or an example."""
+    length = len(match[2])
+    if length % 2:
+        return match[1] + "+" + " +" * (length // 2)
+    return match[1] + "1)" + " +" * (length // 2 - 1)
+
+
 def _mask(match: re.Match[str], mark: str = "") -> str:
     """The prefix of a line, a mark of CommonMark, and blanks; the last group is the title, if it has no name."""
-    prefix, group = match[1] or "", match.lastindex or 0
+    prefix = match[1] or ""
+    group = match.lastindex or 0
     blanks = re.sub(r"[^\r\n]", " ", match[0])
     if group > 1 and not match.lastgroup and match[group]:
         mark = mark or "#"
-        start, end = (at - match.start() for at in match.span(group))
+        start = match.start(group) - match.start()
+        end = match.end(group) - match.start()
         blanks = blanks[:start] + match[group] + blanks[end:]
     return prefix + mark + blanks[len(prefix + mark) :]
 
@@ -341,8 +371,8 @@ def _mask(match: re.Match[str], mark: str = "") -> str:
 def _place(line: str, part: str, start: int) -> tuple[int, int]:
     """The span of a part of a text in its line; negative if it is not in the line."""
     for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
-        if (begin := line.find(text, start)) >= 0:
-            return begin, begin + len(text)
+        if (position := line.find(text, start)) >= 0:
+            return position, position + len(text)
     return -1, -1
 
 
@@ -351,17 +381,17 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
     content = token.content
     if _IMAGE.match(content):
         return with_tags([content], _IMAGE, Tag)
-    undivided = [*_UNDIVIDED.finditer(content)][::-1]  # the next one is the last
+    undivided = deque(_UNDIVIDED.finditer(content))
     parts = Marked()
-    at = 0
+    position = 0
     is_title = content.startswith("[!")  # of an alert: its line ends with a break
     for child in token.children or []:
         if "span" not in child.meta:
             continue
         start, end = child.meta["span"]
-        while undivided and undivided[-1].end() <= start:
-            undivided.pop()
-        if child.type == "text" or start < at or (child.info, child.content) == ("escape", content[start:end]):
+        while undivided and undivided[0].end() <= start:
+            undivided.popleft()
+        if child.type == "text" or start < position or (child.info, child.content) == ("escape", content[start:end]):
             continue  # an empty mark, a mark inside another tag, or a backslash that is text
         if child.type == "strong_open":
             start -= 1
@@ -369,16 +399,17 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end += 1
         elif child.type.endswith("break"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
-        elif undivided and at <= (whole := undivided[-1]).start() <= start:
-            parts += [content[at : whole.start()], *with_tags([whole[0]], _WHOLE, Tag)]
-            at = whole.end()
+        elif undivided and position <= undivided[0].start() <= start:
+            code = undivided[0]
+            parts += [content[position : code.start()], *with_tags([code[0]], _WHOLE, Tag)]
+            position = code.end()
             continue
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
             is_text = child.type == "text_special"  # an escaped character
-            parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
-            at = end
-    parts.append(content[at:])
+            parts += [content[position:start], child.content if is_text else _tag(child, content[start:end], prefix)]
+            position = end
+    parts.append(content[position:])
     return with_tags(parts, _UNTRANSLATED, Tag)
 
 
@@ -403,10 +434,10 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
         return raw(translation)
     plain = [part for part in translation if isinstance(part, str) or part.pair not in ("em", "strong", "s")]
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
-    for meant in (translation, plain, lines_joined):
-        for parts in (meant, _escape(meant)):
+    for simplified in (translation, plain, lines_joined):
+        for parts in (simplified, _escape(simplified)):
             text = raw(parts)
-            if _is_read_as(parse, text, prefix, meant):
+            if _is_read_as(parse, text, prefix, simplified):
                 text = text.replace(_SPACE, " ")
                 if opening_mark == "|":
                     text = re.sub(r"(?<!\\)\|", r"\|", text)
@@ -420,7 +451,8 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
 
 def _escape(translation: Marked) -> Marked:
     """A translation whose text forms no marks, nor blocks at the start of a line."""
-    parts, is_at_start = Marked(), True
+    parts = Marked()
+    is_at_start = True
     for part in translation:
         if isinstance(part, str):
             part = _SPECIAL.sub(r"\\\1", part)
@@ -437,8 +469,8 @@ def _is_read_as(parse: Parse, text: str, prefix: str, translation: Marked) -> bo
     if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
         return False
     # text of a translation may look like a code, such as %50 in Turkish
-    meant = translation, with_tags(translation, CODE, Tag)
-    return _texts_and_kinds(_mark_up(tokens[1])) in map(_texts_and_kinds, meant)
+    forms = [translation, with_tags(translation, CODE, Tag)]
+    return _texts_and_kinds(_mark_up(tokens[1])) in map(_texts_and_kinds, forms)
 
 
 def _texts_and_kinds(marked: Marked) -> list[str]:
@@ -451,7 +483,9 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
 def _parser(is_mdx: bool) -> MarkdownIt:
     """A parser whose tokens inside blocks have their spans (`meta["span"]`)."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.disable(["fragments_join", "text_join", *["code"] * is_mdx])
+    parser.disable(["fragments_join", "text_join"])
+    if is_mdx:
+        parser.disable("code")
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
         ruler.at(name, _note_spans(name, rule))
@@ -462,23 +496,24 @@ def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callabl
     """A rule that also notes the spans of its tokens."""
 
     def noted(state: StateInline, silent: bool) -> bool:
-        start, first = state.pos, len(state.tokens)
-        is_after_text = bool(state.pending)  # then the first new token is this text
-        is_read = rule(state, silent)
-        tokens = state.tokens[first:]
+        start = state.pos
+        num_tokens = len(state.tokens)
+        num_texts = 1 if state.pending else 0  # of the new tokens, before the first one of the rule
+        is_match = rule(state, silent)
+        tokens = state.tokens[num_tokens:]
         if name in ("emphasis", "strikethrough"):
-            for token in tokens[is_after_text:]:
+            for token in tokens[num_texts:]:
                 token.meta["span"] = start, start + len(token.content)
                 start += len(token.content)
         elif name == "link" and tokens:
-            opening, closing = tokens[is_after_text], tokens[-1]
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
-            opening.meta["span"], closing.meta["span"] = (start, start + 1), (label_end, state.pos)
-            closing.meta["label"] = state.src[start + 1 : label_end]
+            tokens[num_texts].meta["span"] = start, start + 1
+            tokens[-1].meta["span"] = label_end, state.pos
+            tokens[-1].meta["label"] = state.src[start + 1 : label_end]
         else:
             for token in tokens:
                 if token.type != "text":
                     token.meta["span"] = start, state.pos
-        return is_read
+        return is_match
 
     return noted

@@ -53,122 +53,156 @@ class FileKind(NamedTuple):
     signature: str
 
 
-# Of each kind its name, its hint, its form and endings, and its signature, which may take several lines. The first
-# match counts. Below the line are those that are text: a translation line by line would spoil them. PROLOG is XML up to
-# its first element; groups are atomic, so that no file makes the search long.
+# XML up to its first element; groups are atomic, so that no file makes the search long
 _PROLOG = r"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
-_TABLE = r"""
-a translation memory (TMX)
-to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
-tmx: tmx
-PROLOG<tmx\b
-
-a bilingual file (XLIFF)
-to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
-xliff: xliff|xlf|sdlxliff|mqxliff|mxliff
-PROLOG<([\w.-]+:)?xliff\b
-
-a message catalogue (PO)
-to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
-po: po|pot
-(?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
-
-XML or HTML
-save a page as plain text, or name it .html to translate it; export a term base as .tsv; convert other XML to PO
-: xml|resx
-\s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
-
-an office document, an archive or another binary file
-save a spreadsheet as "CSV UTF-8" (.csv), a document as text, HTML or XLIFF; unpack an archive; name Parquet .parquet
-: docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo|parquet
-(?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
-PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
-|.{257}ustar(\0|\ \ \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|\x1f\x8b\x08
-|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd
-(?# PNG, JPEG, GIF with seven bytes after its name of which the last is nearly always 0, WebP, TIFF; MO)
-|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]
-|\xde\x12\x04\x95|\x95\x04\x12\xde
-
-----
-
-a page (HTML)
-to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
-html: html|htm|xhtml|xht|php|ejs|twig|liquid|hbs
-(?!)
-
-Markdown
-to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
-markdown: md|mdx|markdown
-(?!)
-
-subtitles
-to train, write one pair per line, as source TAB target; to translate them, give them as a FILE
-subtitles: srt|vtt
-\s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
-
-subtitles of another kind
-make them SRT (ffmpeg)
-: ass|ssa|sbv|smi
-\s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
-
-a notebook (Jupyter)
-make it Markdown: jupytext --to md FILE
-: ipynb
-\s*\{\s*"cells"\s*:
-
-keys with messages (JSON, YAML, Fluent and the like)
-convert them to PO or XLIFF (Translate Toolkit)
-: json|arb|yml|yaml|toml|properties|strings|ini|vue|ftl
-(?# JSON, .strings and programs)
-[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:|(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*"
-|\s*(?:<\?php|export\ default\b|module\.exports\b)
-(?# below comments: two keys of Fluent, .properties, INI or TOML; two levels of YAML, or two keys with dots;
-below keys in small letters, a block of YAML)
-|(?:(?:[ \t]*(?:[\#!;][^\n]*|\[[^\]\n]*\]\s*)?\n)*+[\w.-]+[ \t]*=[^\n]*\n?(?:[ \t]+[^\n]*(?:\n|$)|\r?\n)*+){2}
-|(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2}
-|(?:[a-z_][\w.-]*:[ \t]+(?![|>][-+]?[ \t]*\r?\n)[^\n]*\n(?:[ \t]*(?:\#[^\n]*)?\r?\n)*+)*+
-[a-z_][\w.-]*:[ \t]*(?:[|>][-+]?[ \t]*\r?\n[ \t]+\S|\r?\n[ \t]*(?:-[ \t]+)?[\w."'-]+:\s))
-
-another markup (LaTeX, reStructuredText, AsciiDoc, Org)
-make it HTML or Markdown (pandoc; asciidoctor for AsciiDoc)
-: rst|tex|adoc|asciidoc|asc|org
-\s*\\documentclass\b
-(?# in any line a directive, the start of a block, an option of AsciiDoc below its title, or the lines around code)
-|(?:[^\n]*\n)*?(?:[ \t]*(?:\.\.[ ][\w-]+::|\#\+[a-zA-Z_]{4,}(?:[ ]\w|:))|\[[\w,\#.%="' -]+\]\r?\n(?:----|====|\|===)
-|=[ ][^\n]+\n(?:[^\n]+\n){0,3}:[\w-]+:)
-
-a marked text of the Bible (USFM)
-write one verse a line, without marks
-: usfm|sfm|ptx
-\s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s
-
-a table
-write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
-: tsv|jsonl
-(?# a TAB in two lines, but not those of a list)
-(?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}
-
-a table (CSV)
-save the column to translate as a file of its own, with a spreadsheet or csvcut
-: csv
-(?!)
-
-an export of Anki
-give its table alone: grep -v '^#' FILE > NEW.txt
-: apkg
-\#separator:
-
-text in subwords
-sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece
-: bpe
-(?:.*?[^\s@]@@[ ][^\s@]){2}|(?:\xe2\x96\x81\S*[ ]+){2}
-"""
-
-
-_KINDS, _STRUCTURED = (
-    [FileKind(*row) for row in re.findall(r"(.+)\n(.+)\n(\w*): ?(.*)\n((?:.+\n)+)", part)]
-    for part in _TABLE.replace("PROLOG", _PROLOG).split("----\n")
-)
+_ONLY_BY_NAME = "(?!)"
+_BINARY = {
+    "Zip, office": r"PK(?:\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+    "RTF": r"\{\\rtf\d",
+    "PDF": r"%PDF-\d",
+    "SQLite": r"SQLite\ format\ 3\0",
+    "Parquet": r"PAR1\x15",
+    "tar": r".{257}ustar(?:\0|\ \ \0)",
+    "7z": r"7z\xbc\xaf\x27\x1c",
+    "rar": r"Rar!\x1a\x07",
+    "xz": r"\xfd7zXZ\0",
+    "gzip": r"\x1f\x8b\x08",
+    "bzip2": r"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)",
+    "zstd": r"\x28\xb5\x2f\xfd",
+    "PNG": r"\x89PNG\r\n\x1a\n",
+    "JPEG": r"\xff\xd8\xff",
+    "GIF": r"GIF8[79]a.{0,6}\0",  # of the seven bytes after its name, the last is nearly always 0
+    "WebP": r"RIFF.{4}WEBPVP8",
+    "TIFF": r"II[*+]\0|MM\0[*+]",
+    "MO": r"\xde\x12\x04\x95|\x95\x04\x12\xde",
+}
+_KEYS = {  # with messages
+    "JSON": r"""[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:""",
+    ".strings": r"""(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*\"""",
+    "PHP, JavaScript": r"\s*(?:<\?php|export\ default\b|module\.exports\b)",
+    # Two keys, below comments
+    "Fluent, .properties, INI, TOML": (
+        r"(?:(?:[ \t]*(?:[\#!;][^\n]*|\[[^\]\n]*\]\s*)?\n)*+[\w.-]+[ \t]*=[^\n]*\n?(?:[ \t]+[^\n]*(?:\n|$)|\r?\n)*+){2}"
+    ),
+    # Below comments: two levels, two keys with dots, or below keys in small letters a block
+    "YAML": (
+        r"(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+"
+        r"""(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2}"""
+        r"|(?:[a-z_][\w.-]*:[ \t]+(?![|>][-+]?[ \t]*\r?\n)[^\n]*\n(?:[ \t]*(?:\#[^\n]*)?\r?\n)*+)*+"
+        r"""[a-z_][\w.-]*:[ \t]*(?:[|>][-+]?[ \t]*\r?\n[ \t]+\S|\r?\n[ \t]*(?:-[ \t]+)?[\w."'-]+:\s))"""
+    ),
+}
+_HOLDS_PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE"
+_TO_TRAIN_OR_TRANSLATE = "to train, write one pair per line, as source TAB target; to translate it, give it as a FILE"
+# The first match counts. White space in a signature has no meaning, but in a class.
+_KINDS = [
+    FileKind("a translation memory (TMX)", _HOLDS_PAIRS, "tmx", "tmx", rf"{_PROLOG}<tmx\b"),
+    FileKind(
+        "a bilingual file (XLIFF)",
+        _HOLDS_PAIRS,
+        "xliff",
+        "xliff|xlf|sdlxliff|mqxliff|mxliff",
+        rf"{_PROLOG}<([\w.-]+:)?xliff\b",
+    ),
+    FileKind(
+        "a message catalogue (PO)",
+        _HOLDS_PAIRS,
+        "po",
+        "po|pot",
+        r"""(?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+\"""",
+    ),
+    FileKind(
+        "XML or HTML",
+        "save a page as plain text, or name it .html to translate it; export a term base as .tsv; convert other XML to "
+        "PO",
+        "",
+        "xml|resx",
+        rf"\s*<\?xml\s|{_PROLOG}<((?i:html)|resources|TS|martif|tbx)\b",
+    ),
+    FileKind(
+        "an office document, an archive or another binary file",
+        'save a spreadsheet as "CSV UTF-8" (.csv), a document as text, HTML or XLIFF; unpack an archive; name Parquet '
+        ".parquet",
+        "",
+        "docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo|parquet",
+        "|".join(_BINARY.values()),
+    ),
+]
+# Those that are text: a translation line by line would spoil them
+_STRUCTURED = [
+    FileKind(
+        "a page (HTML)",
+        _TO_TRAIN_OR_TRANSLATE,
+        "html",
+        "html|htm|xhtml|xht|php|ejs|twig|liquid|hbs",
+        _ONLY_BY_NAME,
+    ),
+    FileKind("Markdown", _TO_TRAIN_OR_TRANSLATE, "markdown", "md|mdx|markdown", _ONLY_BY_NAME),
+    FileKind(
+        "subtitles",
+        "to train, write one pair per line, as source TAB target; to translate them, give them as a FILE",
+        "subtitles",
+        "srt|vtt",
+        r"\s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)",
+    ),
+    FileKind(
+        "subtitles of another kind",
+        "make them SRT (ffmpeg)",
+        "",
+        "ass|ssa|sbv|smi",
+        r"\s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)",
+    ),
+    FileKind(
+        "a notebook (Jupyter)", "make it Markdown: jupytext --to md FILE", "", "ipynb", r"""\s*\{\s*"cells"\s*:"""
+    ),
+    FileKind(
+        "keys with messages (JSON, YAML, Fluent and the like)",
+        "convert them to PO or XLIFF (Translate Toolkit)",
+        "",
+        "json|arb|yml|yaml|toml|properties|strings|ini|vue|ftl",
+        "|".join(_KEYS.values()),
+    ),
+    FileKind(
+        "another markup (LaTeX, reStructuredText, AsciiDoc, Org)",
+        "make it HTML or Markdown (pandoc; asciidoctor for AsciiDoc)",
+        "",
+        "rst|tex|adoc|asciidoc|asc|org",
+        r"\s*\\documentclass\b"
+        # In any line a directive, the start of a block, an option of AsciiDoc below its title, or the lines around code
+        r"|(?:[^\n]*\n)*?(?:[ \t]*(?:\.\.[ ][\w-]+::|\#\+[a-zA-Z_]{4,}(?:[ ]\w|:))"
+        r"""|\[[\w,\#.%="' -]+\]\r?\n(?:----|====|\|===)|=[ ][^\n]+\n(?:[^\n]+\n){0,3}:[\w-]+:)""",
+    ),
+    FileKind(
+        "a marked text of the Bible (USFM)",
+        "write one verse a line, without marks",
+        "",
+        "usfm|sfm|ptx",
+        r"\s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s",
+    ),
+    FileKind(
+        "a table",
+        "write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE",
+        "",
+        "tsv|jsonl",
+        # A TAB in two lines, but not those of a list
+        r"(?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}",
+    ),
+    FileKind(
+        "a table (CSV)",
+        "save the column to translate as a file of its own, with a spreadsheet or csvcut",
+        "",
+        "csv",
+        _ONLY_BY_NAME,
+    ),
+    FileKind("an export of Anki", "give its table alone: grep -v '^#' FILE > NEW.txt", "", "apkg", r"\#separator:"),
+    FileKind(
+        "text in subwords",
+        "sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece",
+        "",
+        "bpe",
+        r"(?:.*?[^\s@]@@[ ][^\s@]){2}|(?:\xe2\x96\x81\S*[ ]+){2}",
+    ),
+]
 KINDS = _KINDS + _STRUCTURED
 
 

@@ -1,9 +1,9 @@
-"""What each pattern of the table of Markdown takes, between « and », and what it leaves."""
+"""What each pattern of the tables of Markdown takes, between « and », and what it leaves."""
 
 import pytest
 
 from mtx.data.markup import FORMULAS
-from mtx.documents.markdown import UNTRANSLATED
+from mtx.documents.markdown import CODE_LINES, CONTAINERS, MODULE_LINES, UNTRANSLATED
 from tests.unit.patterns import growing_unit, has_unbounded_repetition, taken, without_marks
 
 PATTERNS = {name: pattern for name, pattern in UNTRANSLATED.items() if name not in FORMULAS}  # which have their tests
@@ -37,6 +37,53 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
 }  # fmt: skip
 
 
+LINE_PATTERNS = CONTAINERS | CODE_LINES | MODULE_LINES
+LINE_EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
+    "MyST: directive": (
+        ["«:::{tip} A title»\na", "«:::{figure} a.png\n:name: b»\nc", "«:::{tip}\n---\nclass: a\n---»\nb"],
+        ["::: tip", "::{tip} a", "a :::{tip}"],
+    ),
+    "Pandoc: title": (["«% The title»\na"], ["a\n% b", "%a", "50% a"]),
+    "Pandoc: line of verse": (["«| The cake»\na"], ["| a | b |", "|a", "a | b"]),
+    "MyST: between parts": (["a\n«+++ {\"a\": 1}»\n«+++»"], ["++", "+++ a", "a+++"]),
+    "PyMdown": (["«/// tip | Title\n    type: a»\nb\n«///»", "«/// html | div»"], ["// tip | a", "/// a b", "a ///"]),
+    "Docusaurus, VitePress, Pandoc": (
+        ["«:::tip[Title]»\na\n«:::»", "«::: tip Title {.x}»", "«:::: {.note}»"], [":: tip", "a ::: b", ":::a]"],
+    ),
+    "abbreviation": (["«*[HTML]: Words»"], ["*[HTML]", "*[a]:b", "[a]: b"]),
+    "field": (["«date:: Today»"], ["a: b", "a::b", "a b:: c"]),
+    "TeX: display": (["«$$\na + b\n$$ (eq)»\nc", "«$$a$$»"], ["$$ a", "$$a$$ b", "$$\n\nMany words follow\n$$"]),
+    "HTML: pre": (["«<pre class='a'>\nb < c\n</pre>»\nd"], ["<pre/>", "<pre>a", "<pre>a</pre> b", "<pre>a<pre>"]),
+    "LaTeX: environment": (
+        ["«\\begin{align*}\na \\\\ b\n\\end{align*} c»\nd"],
+        ["\\begin{itemize}a\\end{itemize}", "\\begin{align}"],
+    ),
+    "LaTeX: display": (["«\\[\na + b\n\\]»\nc"], ["\\[ a \\]", "\\[\na", "\\[\na\n\\] b"]),
+    "Jinja, Liquid, Hugo: block of code": (
+        ["«{{< highlight go >}}\na {{ b }}\n{{< /highlight >}}»\nc", "«{% comment %}a{% endcomment %} b»"],
+        ["{% comment %}a", "{% note %}a{% endnote %}", "{{< code a />}}b", "{% code-a %}{% endcode-b %}"],
+    ),
+    "Jinja, Liquid, Hugo, kramdown, ERB: templates": (
+        ["«{% a %} {{ b }}»", "«{:.note}»\na", "«<%= a %>»", "«{{< b >}}»"], ["{a}", "{% a %} b", "{% a"],
+    ),
+    "MyST: label": (["«(the-label)=»\na"], ["(a)", "(a b)=", "(a)=b"]),
+    "GitLab: table of contents": (["«[[_TOC_]]»"], ["[[TOC]]", "[[_TOC_]] a"]),
+    "GitLab: quick action": (["«/label ~bug and more»\n«/close»"], ["/a/b", "/close it", "a /close"]),
+    "directive": (["«::youtube{#id a=b}»"], [":a{b}", "::a", "::a{b} c"]),
+    "caret": (["a\n«^»\nb"], ["^a", "a ^"]),
+    "MkDocs: included files": (["«--8<--\na.md\nb.md\n--8<--»\nc"], ["--8<-- a", "--8<--\na"]),
+    "MkDocs, VitePress, TeX: line": (["«--8<-- 'a.md'»\n«<<< @/a.js{2}»\n«% note»"], ["<< a", "%a", "8<--"]),
+    "LaTeX: macro": (["«\\newpage»\n«\\vspace*{1cm}[a]»"], ["\\item a", "\\Big", "a \\newpage"]),
+    "MDX: expression": (["«{/* a\n b */}»\n«{f({a: {b}})}»"], ["{a", "{a} b", "a {b}"]),
+    "MDX, Vue: components": (["«<Tabs><Tab a={b}>»\nc\n«</Tab></Tabs>»"], ["<Tab>a", "<b>", "a <Tab>"]),
+    "import": (
+        ["«import a, { b,\n c } from 'd';»\n«import \"e\"»\nf"],
+        ["import it from a", "imports 'a'", "a import 'b'"],
+    ),
+    "export": (["«export const a = 1\nb\n»\nc", "a;\n«export default b»"], ["export it", "a word\nexport const b"]),
+}  # fmt: skip
+
+
 def test_each_pattern_has_examples_of_what_it_takes_and_leaves() -> None:
     assert EXAMPLES.keys() == PATTERNS.keys()
     assert all(takes and leaves for takes, leaves in EXAMPLES.values())
@@ -53,3 +100,25 @@ def test_a_pattern_takes_and_leaves(name: str) -> None:
 def test_the_time_of_a_pattern_grows_with_the_text(name: str) -> None:
     assert not has_unbounded_repetition(PATTERNS[name])
     assert growing_unit(PATTERNS[name], EXAMPLES[name][0]) is None
+
+
+def at_start_of_line(name: str) -> str:
+    return f"(?m){LINE_PATTERNS[name]}" if name in MODULE_LINES else f"(?m)^(?:{LINE_PATTERNS[name]})"
+
+
+def test_each_pattern_of_a_line_has_examples_of_what_it_takes_and_leaves() -> None:
+    assert LINE_EXAMPLES.keys() == LINE_PATTERNS.keys()
+    assert all(takes and leaves for takes, leaves in LINE_EXAMPLES.values())
+
+
+@pytest.mark.parametrize("name", LINE_PATTERNS)
+def test_a_pattern_of_a_line_takes_and_leaves(name: str) -> None:
+    takes, leaves = LINE_EXAMPLES[name]
+    assert [taken(at_start_of_line(name), without_marks(text)) for text in takes] == takes
+    assert [taken(at_start_of_line(name), text) for text in leaves] == leaves
+
+
+@pytest.mark.parametrize("name", LINE_PATTERNS)
+def test_the_time_of_a_pattern_of_a_line_grows_with_the_text(name: str) -> None:
+    assert not has_unbounded_repetition(LINE_PATTERNS[name])
+    assert growing_unit(at_start_of_line(name), LINE_EXAMPLES[name][0]) is None
