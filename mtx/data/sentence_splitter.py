@@ -62,9 +62,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
-# Of chats, with the name of who speaks; of transcripts, as a span; of logs, with their level and names, and of the
-# calls in them; of lyrics (LRC), with their other marks; headers of mail with dates or addresses
-_DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[ \u202f]?[AaPp][Mm])?"
+_DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,20})?)?(?:[ \u202f]?[AaPp][Mm])?"
 _CLOCK = r"\d{1,3}(?::\d\d){1,2}(?:[.,]\d{1,6})?"
 _SECONDS = r"\d{1,5}\.\d{1,3}"
 _ARROW = "(?:[-–—=]{1,9}>|→)"
@@ -72,15 +70,27 @@ _SPAN = (
     rf"[\[(](?:{_CLOCK}|{_SECONDS}s?) ?(?:{_ARROW}|[-–—]) ?(?:{_CLOCK}|{_SECONDS}s?)[\])]:?|\({_CLOCK}\):?"
     rf"|(?:{_CLOCK}|{_SECONDS}s) ?{_ARROW} ?(?:{_CLOCK}|{_SECONDS}s):?|{_CLOCK} ?[-–—] ?{_CLOCK}:?(?= )"
 )
-_NAME = r"[^\s:]+(?: [^\sa-z:][^\s:]*)?(?: \([^():]+\))?"  # not `Please note`
-_LOGGED = r"(?: +(?:-|\[[^\[\]]*\]|[\w$]+(?:\.[\w$]+)+:?|\w+(?= - [A-Z]{4}))(?= ))*"
-_TIMES = (
-    rf"(?:\[?{_DATE}\]?{_LOGGED} +\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\]?:?{_LOGGED}(?= )"
-    r"|(?:at )?(?:[\w$/]+\.){2,}[\w$<>]+(?:\([^()]*\)|:(?= ))"
-    rf"|(?:{_SPAN}|\[{_DATE}\](?= )|{_DATE} -(?= ))(?: (?:\+[\d -]+|{_NAME}): )?"
-    r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\]"
-    r"|Date: \w{3}, \d{1,2} \w{3} \d{4} [\d:]+ [-+]\d{4}.*|(?!E-)[A-Z]\w*(?:-\w+)+:(?=\s+(?:<\S+>\s*)?\Z))?"
+_NAME = r"[^\s:]{1,500}(?: [^\sa-z:][^\s:]{0,500})?(?: \([^():]{1,500}\))?"  # not `Please note`
+_LOGGER = (  # and other columns of a log
+    r"(?: {1,100}(?:-|\[[^\[\]]{0,500}\]|[\w$]{1,200}(?:\.[\w$]{1,200}){1,50}:?|\w{1,200}(?= - [A-Z]{4}))(?= )){0,50}"
 )
+# What precedes the text of a line, by where it comes from
+LEADS = {
+    "log: time, level and names": (
+        rf"\[?{_DATE}\]?{_LOGGER} {{1,100}}"
+        rf"\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\]?:?{_LOGGER}(?= )"
+    ),
+    "log: call": r"(?:at )?(?:[\w$/]{1,200}\.){2,50}[\w$<>]{1,200}(?:\([^()]{0,500}\)|:(?= ))",
+    "transcript, chat: time and who speaks": (
+        rf"(?:{_SPAN}|\[{_DATE}\](?= )|{_DATE} -(?= ))(?: (?:\+[\d -]{{1,100}}|{_NAME}): )?"
+    ),
+    "lyrics (LRC): times": r"(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\]){1,100}",
+    "lyrics (LRC): other marks": r"\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]{0,1000}\]",
+    "mail: date": r"Date: \w{3}, \d{1,2} \w{3} \d{4} [\d:]{1,20} [-+]\d{4}.{0,1000}",
+    "mail: header with an address": (
+        r"(?!E-)[A-Z]\w{0,100}(?:-\w{1,100}){1,20}:(?=\s{1,100}(?:<\S{1,1000}>\s{0,100})?\Z)"
+    ),
+}
 
 
 @cache
@@ -92,7 +102,8 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
     spaces = r"[\s\u200e\u200f\u202a-\u202e]*"  # with marks of the direction of text
     return re.compile(
-        rf"({spaces}(?:(?:[-*+•◦▪→–>]|={{2,6}}|\[[ xX]\]|\(?(?:[A-Za-z]\)|\d{{1,3}}[){dot}]))[ \t]+)*{_TIMES}{spaces})"
+        rf"({spaces}(?:(?:[-*+•◦▪→–>]|={{2,6}}|\[[ xX]\]|\(?(?:[A-Za-z]\)|\d{{1,3}}[){dot}]))[ \t]+)*"
+        rf"(?:{'|'.join(LEADS.values())})?{spaces})"
     )
 
 

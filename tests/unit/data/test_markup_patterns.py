@@ -10,6 +10,7 @@ TABLES = {
     "elements": ELEMENTS, "formulas": FORMULAS, "marks": MARKS,
 }  # fmt: skip
 PATTERNS = {(table, name): pattern for table, patterns in TABLES.items() for name, pattern in patterns.items()}
+LONGEST = 1500  # characters of a pattern, with those that it holds
 # By the table and the name: what the pattern takes, and what it leaves
 EXAMPLES: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("templates", "JSX, Smarty: comment"): (["a «{/* a * b { c */}» b"], ["{/* a", "{ /* a */ }", "/* a */"]),
@@ -172,6 +173,7 @@ EXAMPLES |= {("marks", name): examples for (table, name), examples in EXAMPLES.i
 def test_each_pattern_has_examples_of_what_it_takes_and_leaves() -> None:
     assert EXAMPLES.keys() == PATTERNS.keys()
     assert all(takes and leaves for takes, leaves in EXAMPLES.values())
+    assert max(map(len, PATTERNS.values())) < LONGEST
 
 
 @pytest.mark.parametrize("key", PATTERNS, ids=": ".join)

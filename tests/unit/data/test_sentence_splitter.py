@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtx.data.markup import clean_text
-from mtx.data.sentence_splitter import multi_sentence_share, sentence_splitter, space_between
+from mtx.data.sentence_splitter import LEADS, multi_sentence_share, sentence_splitter, space_between
 from mtx.storage.text_files import replace_surrogates
+from tests.unit.patterns import growing_unit, has_unbounded_repetition, taken, without_marks
 
 SPLIT = [
     ("en", "Dr. Smith went home. He slept.", ["Dr. Smith went home.", "He slept."]),
@@ -69,3 +70,42 @@ def test_sentences_are_joined_as_they_are_written() -> None:
 def test_the_share_of_lines_with_several_sentences() -> None:
     assert multi_sentence_share(["One. Two.", "Dr. Smith", "Four", ""], "en") == 0.25
     assert multi_sentence_share([], "en") == 0.0
+
+
+# By the name of a pattern: what it takes, between « and », and what it leaves
+LEAD_EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
+    "log: time, level and names": (
+        ["«2024-01-02 12:00:01,123 [main] INFO com.bake.Oven:» Hot", "«[12:00] ERROR:» Cold"],
+        ["12:00 The INFO", "INFO: a", "2024-01-02 12:00 a"],
+    ),
+    "log: call": (["«at com.bake.Oven.heat(Oven.java:12)»", "«com.bake.Oven:» Hot"], ["a.b: c", "e.g. the", "at home"]),
+    "transcript, chat: time and who speaks": (
+        ["«[00:01 - 00:05] Ann Lee: »Hello", "«[02.01.24, 12:00] +49 170: »Hi", "«0:01 --> 0:05» a", "«12:00 -» a"],
+        ["12:00 a", "at 12 - 13", "Ann: hello"],
+    ),
+    "lyrics (LRC): times": (["«[00:12.30][01:02.3]»La"], ["[0012]", "[00:1]", "00:12"]),
+    "lyrics (LRC): other marks": (["«[ar:The Bakers]»"], ["[arr:a]", "[note]", "ar:a"]),
+    "mail: date": (["«Date: Mon, 2 Jan 2006 15:04:05 -0700 (MST)»"], ["Date: Monday", "Date: Mon, 2 Jan"]),
+    "mail: header with an address": (
+        ["«Message-ID:» <a@b.c>", "«Reply-To:» \t"],
+        ["E-Mail: ", "Message: <a>", "X-A: b"],
+    ),
+        ["«Message-ID:» <a@b.c>", "«Reply-To:» \t"],
+        ["E-Mail: ", "Message: <a>", "X-A: b"],
+    ),
+}
+
+
+def test_each_lead_has_examples_of_what_it_takes_and_leaves() -> None:
+    assert LEAD_EXAMPLES.keys() == LEADS.keys()
+    assert all(takes and leaves for takes, leaves in LEAD_EXAMPLES.values())
+
+
+@pytest.mark.parametrize("name", LEADS)
+def test_a_lead_takes_and_leaves_and_its_time_grows_with_the_text(name: str) -> None:
+    takes, leaves = LEAD_EXAMPLES[name]
+    at_start = rf"\A(?:{LEADS[name]})"
+    assert [taken(at_start, without_marks(text)) for text in takes] == takes
+    assert [taken(at_start, text) for text in leaves] == leaves
+    assert not has_unbounded_repetition(LEADS[name])
+    assert growing_unit(at_start, takes) is None
