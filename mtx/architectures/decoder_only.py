@@ -102,7 +102,8 @@ class DecoderSearchModel(StackModel):
     def __init__(self, model: DecoderModel, dtype: torch.dtype = torch.float32):
         super().__init__(model, dtype)
         stack = [_Layer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
-        self.readers = self.writers = stack
+        self.readers = stack
+        self.writers = stack
         self.source_norm = self._norm
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:

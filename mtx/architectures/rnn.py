@@ -178,7 +178,9 @@ class RecurrentModel(TranslationModel):
         order = sorted(range(len(lengths)), key=lambda row: (memory.lengths[row], lengths[row]))
         for start in range(0, len(order), _GROUP):
             rows = order[start : start + _GROUP]
-            q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
+            q = pad_sequence([queries[row] for row in rows], True)
+            k = pad_sequence([keys[row] for row in rows], True)
+            v = pad_sequence([outputs[row] for row in rows], True)
             mask = pad_sequence([k.new_zeros(memory.lengths[row]) for row in rows], True, -math.inf)
             padded = torch.softmax(self.score(q, k) + mask[:, None], -1)
             for row, sentence, answer in zip(rows, padded, padded.to(states.dtype) @ v, strict=True):

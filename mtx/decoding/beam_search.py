@@ -140,7 +140,7 @@ class Slots:
         required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
             [B, T].
         history: the choice of each beam at each length, token * J + parent, [B, J, T].
-        finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
+        finished_scores: those of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
         finished_places: the place of each of them in `history`, length * J + parent, [B, J].
         done: whether the sentence needs no further step, or the slot is empty, [B].
         uniform: a number for each step of a sample, [B, T].
@@ -174,7 +174,7 @@ class Slots:
         self.limits = full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
-        self.finished = full(_MINUS_INF, num_beams)
+        self.finished_scores = full(_MINUS_INF, num_beams)
         self.finished_places = full(0, num_beams)
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
@@ -196,7 +196,7 @@ class Slots:
         self.done[slot_ids] = False
         self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
-        self.finished[slot_ids] = _MINUS_INF
+        self.finished_scores[slot_ids] = _MINUS_INF
         if self.sampling:
             numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
             for request in requests:
@@ -270,15 +270,15 @@ class Slots:
         new_scores = may_end / self.penalties[self.lengths + 1][:, None]
         new_scores.masked_fill_(~is_finishing, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
-        finished, order = torch.cat([self.finished, new_scores], 1).topk(beams, dim=1)
+        finished, order = torch.cat([self.finished_scores, new_scores], 1).topk(beams, dim=1)
         self.finished_places.copy_(torch.cat([self.finished_places, places], 1).gather(1, order))
-        self.finished.copy_(finished)
+        self.finished_scores.copy_(finished)
         if beams > 1:
             top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
             parents = parents.gather(1, order)
             tokens = tokens.gather(1, order)
-            is_finished = self.finished > _MINUS_INF
-            worst = self.finished.masked_fill(~is_finished, inf).amin(1)
+            is_finished = self.finished_scores > _MINUS_INF
+            worst = self.finished_scores.masked_fill(~is_finished, inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
             cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
             self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
@@ -324,7 +324,8 @@ class _Search:
             return True
         while free:
             if not self.encoded:
-                if not (requests := self.queue.take(num_slots)):
+                requests = self.queue.take(num_slots)
+                if not requests:
                     break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
                 self.encoded = list(enumerate(requests))
@@ -351,7 +352,7 @@ class _Search:
             return
         numbers = [self.running.pop(slot)[0].number for slot in slots]
         slot_ids = torch.tensor(slots).to(state.ids.device, non_blocking=True)
-        results = state.history, state.finished, state.finished_places
+        results = state.history, state.finished_scores, state.finished_places
         self.unread.append((numbers, [HostCopy(tensor.index_select(0, slot_ids)) for tensor in results]))
         for cache in state.caches:
             cache.release(slots)
@@ -379,7 +380,10 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
     num_slots, beams, size = log_probs.shape
     if size % _GROUP or log_probs.numel() < 1 << 17 or size < count * _GROUP:
         total = (scores[:, :, None] + log_probs).flatten(1)
-        top, flat = total.topk(min(count, beams * size), dim=1) if count > 1 else total.max(1, keepdim=True)
+        if count > 1:
+            top, flat = total.topk(min(count, beams * size), dim=1)
+        else:
+            top, flat = total.max(1, keepdim=True)
         return top, flat // size, flat % size
     groups = log_probs.view(num_slots, beams, -1, _GROUP)
     best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
@@ -391,12 +395,12 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
     return top, in_beam.gather(1, group), tokens
 
 
-def backtrace(history: Tensor, finished: Tensor, finished_places: Tensor) -> list[Candidate]:
+def backtrace(history: Tensor, finished_scores: Tensor, finished_places: Tensor) -> list[Candidate]:
     """Returns the finished hypotheses of one sentence, best first, from its rows of `Slots` in host memory."""
     beams = history.shape[0]
     rows = history.tolist()
     candidates = []
-    for score, place in zip(finished.tolist(), finished_places.tolist(), strict=True):
+    for score, place in zip(finished_scores.tolist(), finished_places.tolist(), strict=True):
         if score == _MINUS_INF:
             break
         length, beam = divmod(place, beams)

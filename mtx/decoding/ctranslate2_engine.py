@@ -181,16 +181,15 @@ class CTranslate2Engine:
             if not math.isfinite(log_prob):
                 raise MtxError(NO_SCORES)
             hypotheses[request.number][ids] = log_prob
-        return [
-            sorted(
-                (
-                    Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha))
-                    for ids, log_prob in log_probs.items()
-                ),
-                key=lambda candidate: -candidate.score,
-            )
-            for log_probs in hypotheses
-        ]
+        candidates_by_source = []
+        for log_probs in hypotheses:
+            candidates = [
+                Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha))
+                for ids, log_prob in log_probs.items()
+            ]
+            candidates.sort(key=lambda candidate: -candidate.score)
+            candidates_by_source.append(candidates)
+        return candidates_by_source
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""

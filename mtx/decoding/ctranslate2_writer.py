@@ -93,7 +93,8 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True
     spec.config.unk_token = UNK
-    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos
+    spec.config.eos_token = EOS
+    spec.config.bos_token = EOS  # mtx has no bos
     spec.config.decoder_start_token = [*vocabulary, EOS][model.start_id]  # with a zero embedding any token works
     spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
     return spec

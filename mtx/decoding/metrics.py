@@ -70,18 +70,18 @@ def parts_of(names: Iterable[str], pairs: Pairs) -> dict[str, list[str]]:
 
 def mean_scores(scores: Mapping[str, Scores], pairs: Pairs) -> dict[str, Scores]:
     """The mean scores of each test set with several directions, see `parts_of`."""
-    return {
-        name: {
-            metric: {
-                "score": statistics.fmean(scores[part][metric]["score"] for part in parts),
-                "signature": f"mean of {len(parts)} language pairs",
-            }
-            for metric in METRICS
-            if all(metric in scores[part] for part in parts)
-        }
-        for name, parts in parts_of(scores, pairs).items()
-        if len(parts) > 1
-    }
+    means = dict[str, Scores]()
+    for name, parts in parts_of(scores, pairs).items():
+        if len(parts) == 1:
+            continue
+        means[name] = {}
+        for metric in METRICS:
+            if all(metric in scores[part] for part in parts):
+                means[name][metric] = {
+                    "score": statistics.fmean(scores[part][metric]["score"] for part in parts),
+                    "signature": f"mean of {len(parts)} language pairs",
+                }
+    return means
 
 
 def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -> bool:

@@ -355,6 +355,7 @@ def attention_maps(
     model: TranslationModel, tokenizer: Tokenizer, src: Sentences, tgt: Sentences
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
-    tokens = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
+    src_pieces = [tuple(tokenizer.pieces(ids)) for ids in src]
+    tgt_pieces = [tuple(tokenizer.pieces(ids)) for ids in tgt]
     weights = model.attention_weights(_pack(model, src, tgt))
-    return list(map(AttentionMaps, *tokens, *zip(*weights, strict=True)))
+    return list(map(AttentionMaps, src_pieces, tgt_pieces, *zip(*weights, strict=True)))

@@ -469,7 +469,11 @@ class Translator:
             unit_text = raw(unit)
             if not unit_text:
                 continue
-            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(unit_text), [])
+            if any(isinstance(part, Tag) for part in unit):
+                text, tags = bare(unit)
+            else:
+                text = clean_text(unit_text)
+                tags = []
             if is_copied or not text.strip() or lead.fullmatch(unit_text):
                 parts.append(Part([], None, frame, fixed_translation=unit))
                 continue
@@ -635,8 +639,15 @@ class Translator:
                 (hypothesis.pieces[tgt_start:], hypothesis.text),
             )
             links[row] = link_pieces(attention[tgt_start:, start:], *sides)
-        with_codes = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
-        return [[next(with_codes) for _ in hypotheses] for hypotheses in by_part]
+        results = []
+        row = 0
+        for part, hypotheses in zip(parts, by_part, strict=True):
+            with_codes = []
+            for hypothesis in hypotheses:
+                with_codes.append(self._with_codes(part, hypothesis, links.get(row, ())))
+                row += 1
+            results.append(with_codes)
+        return results
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""

@@ -124,7 +124,11 @@ class MicroStep:
         model = self.model
         alpha = self.rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
+            if alpha:
+                hidden, targets = self._hidden_twice(batch)
+            else:
+                hidden = self._hidden(batch)
+                targets = batch.tgt_out_ids
             weights = model.output_weight, model.output_bias
             sums = smoothed_loss(hidden, *weights, targets, self.label_smoothing, scale, alpha)
         return sums.loss, sums.nll

@@ -102,12 +102,13 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
     references = metrics.normalize_lines(data.valid.tgt_texts(), normalization)
 
     def score(name: str) -> dict[str, float]:
-        return {
-            f"{src}-{tgt}": metrics.score(
-                [hypotheses[row] for row in rows], [references[row] for row in rows], tgt, metrics=[name]
-            )[name]["score"]
-            for src, tgt, rows in _directions(config, data)
-        }
+        by_direction = {}
+        for src, tgt, rows in _directions(config, data):
+            direction_hypotheses = [hypotheses[row] for row in rows]
+            direction_references = [references[row] for row in rows]
+            scores = metrics.score(direction_hypotheses, direction_references, tgt, metrics=[name])
+            by_direction[f"{src}-{tgt}"] = scores[name]["score"]
+        return by_direction
 
     num_tokens = int(data.valid.tgt.lengths.sum()) - data.tokenizer.num_forced * data.valid.num_pairs
     bleu = score("bleu")
