@@ -9,29 +9,39 @@ array; a table is a list or a tuple in place, or a name in capitals.
 
 No variable, parameter, function or import has the name of a builtin. Attributes and methods of a class may have one.
 
-`patterns.py` says what a pattern is.
+A pattern is a string literal of the package with signs of a regular expression, such as `(?:` and `[^`. Its length is
+that of the whole literal, with the text of an f-string.
+
 The exit code is 1 if there is a fault, or a pattern of more than 1,500 characters.
 """
 
 import ast
 import builtins
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.checks.patterns import find_patterns
-
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDERS = ("mtx", "scripts", "tests")
 MAX_PATTERN_LENGTH = 1500
 BUILTINS = {name for name in dir(builtins) if not name.startswith("_")}
+PATTERN_SIGN = re.compile(r"\(\?|\[\^|\\[dswDSWbB]")
 CONDITION_CALLS = {"bool", "isinstance", "any", "all"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 ARITHMETIC = "arithmetic with a condition"
 INDEX = "a table indexed by a condition"
 BUILTIN = "a builtin as a name"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A string literal that is a regular expression, or a part of one."""
+
+    line: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,25 @@ def _defined_names(node: ast.AST) -> Iterator[str]:
         yield node.name
 
 
+def find_patterns(source: str) -> list[Pattern]:
+    """Returns the patterns of a module."""
+    tree = ast.parse(source)
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    patterns = []
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and node not in docstrings:
+            if isinstance(node.value, str):
+                text = node.value
+            elif isinstance(node.value, bytes):
+                text = node.value.decode("latin-1")
+        if PATTERN_SIGN.search(text):
+            patterns.append(Pattern(node.lineno, len(text)))
+    return patterns
+
+
 def read_sources(folder: str) -> dict[str, str]:
     """Returns the text of the modules of a folder of the project, by path."""
     paths = sorted((PROJECT / folder).rglob("*.py"))
@@ -124,8 +153,9 @@ def main() -> int:
         print(f"{path}:{fault.line}: {fault.kind}: {fault.code}")
     for kind in (ARITHMETIC, INDEX, BUILTIN):
         print(f"{kind:30} {sum(fault.kind == kind for _, fault in faults):5}")
-    longest = find_patterns(sources["mtx"])[-1]
-    print(f"{'the longest pattern':30} {longest.length:5,} characters, {longest.path}:{longest.line}")
+    patterns = [(pattern, path) for path, source in sources["mtx"].items() for pattern in find_patterns(source)]
+    longest, longest_path = max(patterns, key=lambda place: place[0].length)
+    print(f"{'the longest pattern':30} {longest.length:5,} characters, {longest_path}:{longest.line}")
     if longest.length > MAX_PATTERN_LENGTH:
         print(f"error: a pattern has more than {MAX_PATTERN_LENGTH:,} characters; make it a table of small ones")
     return 1 if faults or longest.length > MAX_PATTERN_LENGTH else 0
