@@ -90,9 +90,6 @@ LEAD_EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
         ["«Message-ID:» <a@b.c>", "«Reply-To:» \t"],
         ["E-Mail: ", "Message: <a>", "X-A: b"],
     ),
-        ["«Message-ID:» <a@b.c>", "«Reply-To:» \t"],
-        ["E-Mail: ", "Message: <a>", "X-A: b"],
-    ),
 }
 
 
