@@ -213,9 +213,9 @@ def is_white_space(text: str) -> bool:
 
 # Numbers with their units, such as 12 kB / 4.6 kB, 1920 × 1080 px and -5 °C; and an identifier, but not e.g. or ph.d
 _QUANTITY_OR_NAME = re.compile(
-    r"(?:[\s<>≤≥≈~±+−–/×x()-]*+\d[\d.,\s]*+(?:[°º][CF]|K|px|pt|em|rem|dpi|fps|rpm|dB|bar|min|%|[kKMGTPE]?i?(?:bit|bps|B|b)"
+    r"(?:[\s<>≤≥≈~±+−–/×x()-]{0,1000}+\d[\d.,\s]{0,1000}+(?:[°º][CF]|K|px|pt|em|rem|dpi|fps|rpm|dB|bar|min|%|[kKMGTPE]?i?(?:bit|bps|B|b)"
     r"|[kMGmµμncd]?(?:Hz|Wh|Ah|Pa|[mglLshWVAJNFΩ]))?(?:/s|/h|[²³])?)++[\s)]*"
-    "|[a-z][a-zA-Z0-9]+(?:[._][a-zA-Z0-9]{2,})+"
+    "|[a-z][a-zA-Z0-9]{1,1000}(?:[._][a-zA-Z0-9]{2,1000}){1,100}"
 )
 
 

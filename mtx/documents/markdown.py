@@ -208,12 +208,13 @@ _CODE_LINE = re.compile(
 _CODE_START = re.compile(r"(?m)^[ \t>]*(?:[${(%\\/:^-]|\[\[_|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)")
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
 _DELIMITERS = re.compile(r"\n[ \t>]*\|?[ \t]*:?-+:?[ \t]*\||\A\+-+[-+=:]*\+\n")  # of a table that is none
-_RULE = re.compile(r" *-{2,}(?: +-{2,})+[ \r]*")  # of a simple table of Pandoc
+_RULE = re.compile(r" *-{2,1000}(?: {1,1000}-{2,1000}){1,200}[ \r]*")  # of a simple table of Pandoc
 _SPACE = "\ue000"  # replaces a space in the address of a link
 _DEFINITION = re.compile(r"(?m)^([ \t>]*)((?:[:~]|[a-z]\)|\(@[\w-]{0,7}\))(?=[ \t]+\S)|\[\^[^\]\s]{1,100}\]:(?=\s))")
 # A link directly behind a footnote, whose line it would continue
 _AFTER_FOOTNOTE = re.compile(
-    r"(?<=\n)(\[\^[^\]\s]{1,100}\]:[^\n]*(?:\n[ \t]+[^\n]+)*)\n\[[^\]^\n]{1,200}\]:[ \t]+\S+[^\n]*"
+    r"(?<=\n)(\[\^[^\]\s]{1,100}\]:[^\n]*(?:\n[ \t]{1,1000}[^\n]{1,50000}){0,1000})"
+    r"\n\[[^\]^\n]{1,200}\]:[ \t]+\S+[^\n]*"
 )
 _DIRECTIVE = re.compile(  # of MyST, with text
     r"^([ \t>]*)(`{3,})(?=\{(?:note|tip|hint|important|attention|caution|warning|danger|error|seealso|figure|details"
