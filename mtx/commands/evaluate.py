@@ -91,9 +91,9 @@ def evaluate(
     tgt = translator.tgt if translator and not testset and (ref or protocol) else test_sets.target_language(direction)
     published = protocol and protocols.Protocol(protocol, tgt)
     if fit_quality and src and ref:
-        from mtx.evaluation import quality
+        from mtx.evaluation import quality_fit
 
-        quality.fit_quality(translator, find_model(root), *test_sets.parallel_lines(src, *ref))
+        quality_fit.fit_quality(translator, find_model(root), *test_sets.parallel_lines(src, *ref))
         return
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]

@@ -70,7 +70,7 @@ HOOKS = (
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.advice", "Hints"),
-    ("mtx.evaluation.quality", "FitQuality"),
+    ("mtx.evaluation.quality_fit", "FitQuality"),
     ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
     ("mtx.report.live_report", "ReportWriter"),

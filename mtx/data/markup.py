@@ -4,7 +4,7 @@ One table for training, which removes markup, and for translation, which keeps e
 Each code and mark has a pattern in a table, by where it comes from. The patterns built from the tables are strings,
 which `re` compiles, and keeps, when a text with a sign needs them.
 If several codes start at the same character, the first (longest) one here counts.
-Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
+Flow: `mark_up` -> `Marked` -> `bare` -> a translation -> `mtx.decoding.tag_placement` puts the tags in -> `Marked`.
 """
 
 import html

@@ -1,8 +1,8 @@
 """Decides which sentence pairs make up which training step. No torch, no files.
 
 The pairs of a step are a pure function of the seed, the position in the data and the token budget. They depend neither
-on the memory of the device nor on the number of micro-batches, into which `batches` divides a step.
-Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
+on the memory of the device nor on the number of micro-batches, into which `packing` divides a step.
+Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `mtx.data.packing`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
 from mtx.errors import DamagedFileError, MtxError
-from mtx.model.parameters import Parameter, parameters, position_tables
+from mtx.model.parameter_names import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
 from mtx.storage.run_files import EXPORT_CONFIG

@@ -1,7 +1,7 @@
 """The expected quality of a translation, by what its search knows of it: the `quality.json` of a model directory.
 
-A linear model of `FEATURES` and a monotonic map predict the sentence chrF2 of a translation. `mtx.evaluation.quality`
-fits them on validation text, translated with the search settings of the model. They hold for text like that:
+A linear model of `FEATURES` and a monotonic map predict the sentence chrF2 of a translation.
+`mtx.evaluation.quality_fit` fits them on validation text, translated with the search settings of the model. They hold for text like that:
 below what the validation text has, the estimate falls with the linear model, and far from it there is none.
 """
 
@@ -33,7 +33,7 @@ FEATURES = (
     "letters",  # share of target tokens of one character
     "variety",  # share of different target tokens
 )
-# Fitting a map, for `mtx.evaluation.quality`, and for the schedule of training, which reserves the time for it.
+# Fitting a map, for `mtx.evaluation.quality_fit`, and for the schedule of training, which reserves the time for it.
 FEWEST_FIT_LINES = 100  # of validation text
 MOST_FIT_LINES = 1000
 FIT_TIME_SHARE = 0.04  # of a time limit, at most, for the maps of all directions

@@ -42,7 +42,6 @@ from mtx.data.markup import (
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.sentencepiece_models import Encoded
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
-from mtx.decoding.codes import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -55,6 +54,7 @@ from mtx.decoding.options import (
     SearchOptions,
     penalty,
 )
+from mtx.decoding.tag_placement import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores

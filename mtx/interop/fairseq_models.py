@@ -46,7 +46,7 @@ from mtx.interop.huggingface import (
     to_json,
     write_directory,
 )
-from mtx.model.parameters import SHARED
+from mtx.model.parameter_names import SHARED
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, FAIRSEQ_PIECES, MODEL_CONFIG, TOKENIZER_JSON, WEIGHTS
 from mtx.storage.text_files import read_lines

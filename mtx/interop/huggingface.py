@@ -34,7 +34,7 @@ from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, UsageError
-from mtx.model.parameters import Shape, parameters, position_tables
+from mtx.model.parameter_names import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.durable import (

@@ -23,7 +23,7 @@ from mtx.config.schema import ModelConfig
 from mtx.decoding.beam_search import top_continuations
 from mtx.model.attention import BlockLayout
 from mtx.model.device import find_device, use_device
-from mtx.model.parameters import parameters
+from mtx.model.parameter_names import parameters
 from mtx.training import loss
 from mtx.training.strategy import new_optimizer
 from scripts.benchmarks.train_worker import synchronize

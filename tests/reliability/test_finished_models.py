@@ -11,7 +11,7 @@ import pytest
 from mtx.decoding import model_directory
 from mtx.decoding.quality import QualityMap
 from mtx.decoding.translator import Translator
-from mtx.evaluation import quality
+from mtx.evaluation import quality_fit
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout, model_identity
 from tests.reliability import journal
@@ -30,8 +30,8 @@ def add_scores(model: Path, number: int, patch: pytest.MonkeyPatch) -> None:
 
 
 def fit_quality(model: Path, number: int, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(quality, "fit", lambda *_: MAPS[number])
-    quality.fit_quality(Translator.load(model, to="de", src="en", engine="torch"), model, [], [])
+    patch.setattr(quality_fit, "fit", lambda *_: MAPS[number])
+    quality_fit.fit_quality(Translator.load(model, to="de", src="en", engine="torch"), model, [], [])
 
 
 def write_again(model: Path, number: int, patch: pytest.MonkeyPatch) -> None:

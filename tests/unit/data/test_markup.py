@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mtx.data.markup import Marked, Tag, bare, mark_up
-from mtx.decoding.codes import Link, put_back
+from mtx.decoding.tag_placement import Link, put_back
 from mtx.documents.document import with_accelerator, without_accelerator
 
 
@@ -143,7 +143,7 @@ def test_a_tag_keeps_its_place_between_a_digit_and_the_full_stop_in_one_piece() 
 
 
 def test_very_many_tags_are_placed_by_some_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtx.decoding.codes._MOST_WORK", 10)
+    monkeypatch.setattr("mtx.decoding.tag_placement._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei drei <i>vier <x/></i>"
 

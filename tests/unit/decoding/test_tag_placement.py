@@ -12,8 +12,8 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.markup import Tag, bare, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.codes import _balance, divided, put_back
 from mtx.decoding.options import Attention, Candidate, SearchOptions
+from mtx.decoding.tag_placement import _balance, divided, put_back
 from mtx.decoding.translator import Hypothesis, Part, best_combinations
 from mtx.documents.bilingual_documents import with_lines
 from tests.translators import FakeTranslator

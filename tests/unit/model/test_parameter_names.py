@@ -8,7 +8,7 @@ import pytest
 
 from mtx.config.schema import PRESETS, ModelConfig
 from mtx.model.architectures import num_parameters
-from mtx.model.parameters import parameters
+from mtx.model.parameter_names import parameters
 from tests.models import tiny_config, tiny_model
 
 NUM_IDS = 13
