@@ -1,8 +1,9 @@
 """The expected quality of a translation, by what its search knows of it: the `quality.json` of a model directory.
 
 A linear model of `FEATURES` and a monotonic map predict the sentence chrF2 of a translation.
-`mtx.evaluation.quality_fit` fits them on validation text, translated with the search settings of the model. They hold for text like that:
-below what the validation text has, the estimate falls with the linear model, and far from it there is none.
+`mtx.evaluation.quality_fit` fits them on validation text, translated with the search settings of the model. They hold
+for text like that: below what the validation text has, the estimate falls with the linear model, and far from it there
+is none.
 """
 
 from collections.abc import Sequence
