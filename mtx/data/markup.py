@@ -1,6 +1,6 @@
 """Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks; the text without them.
 
-One table for training, which removes markup, and for translation, which keeps each code and restores it once.
+The same tables serve training, which removes markup, and translation, which keeps each code and restores it once.
 Each code and mark has a pattern in a table, by where it comes from. The patterns built from the tables are strings,
 which `re` compiles, and keeps, when a text with a sign needs them.
 If several codes start at the same character, the first (longest) one here counts.

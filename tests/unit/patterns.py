@@ -6,12 +6,16 @@ import re
 import time
 from re import _constants, _parser  # type: ignore[attr-defined]
 
-SHORT, LONG, MOST_TIMES, LEAST_S = 4000, 16_000, 7, 0.03  # quadratic growth would be sixteen times the time
+SHORT = 4000
+LONG = 16_000
+MOST_TIMES = 7  # quadratic growth would be sixteen times the time
+LEAST_S = 0.03
 
 
-def taken(pattern: str, text: str) -> str:
+def mark_matches(pattern: str, text: str) -> str:
     """The text with « and » around each match of the pattern."""
-    marked, position = "", 0
+    marked = ""
+    position = 0
     for match in re.finditer(pattern, text):
         marked += f"{text[position : match.start()]}«{match[0]}»"
         position = match.end()
@@ -54,12 +58,12 @@ def growing_unit(pattern: str, examples: list[str]) -> str | None:
 def _seconds(pattern: re.Pattern[str], unit: str, length: int, num_times: int) -> float:
     """The least time; garbage of other tests does not count."""
     text = unit * (length // len(unit))
-    least = float("inf")
+    least_s = float("inf")
     gc.disable()
     for _ in range(num_times):
         start = time.process_time()
         for _ in pattern.finditer(text):
             pass
-        least = min(least, time.process_time() - start)
+        least_s = min(least_s, time.process_time() - start)
     gc.enable()
-    return least
+    return least_s

@@ -3,7 +3,7 @@
 import pytest
 
 from mtx.data.markup import ADDRESSES, ELEMENTS, FORMULAS, MARKS, PATHS, SIGN_CODES, TEMPLATES, WORD_CODES
-from tests.unit.patterns import growing_unit, has_unbounded_repetition, taken, without_marks
+from tests.unit.patterns import growing_unit, has_unbounded_repetition, mark_matches, without_marks
 
 TABLES = {
     "templates": TEMPLATES, "addresses": ADDRESSES, "paths": PATHS, "words": WORD_CODES, "signs": SIGN_CODES,
@@ -179,8 +179,8 @@ def test_each_pattern_has_examples_of_what_it_takes_and_leaves() -> None:
 @pytest.mark.parametrize("key", PATTERNS, ids=": ".join)
 def test_a_pattern_takes_and_leaves(key: tuple[str, str]) -> None:
     takes, leaves = EXAMPLES[key]
-    assert [taken(PATTERNS[key], without_marks(text)) for text in takes] == takes
-    assert [taken(PATTERNS[key], text) for text in leaves] == leaves
+    assert [mark_matches(PATTERNS[key], without_marks(text)) for text in takes] == takes
+    assert [mark_matches(PATTERNS[key], text) for text in leaves] == leaves
 
 
 @pytest.mark.parametrize("key", PATTERNS, ids=": ".join)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mtx.data.markup import clean_text
 from mtx.data.sentence_splitter import LEADS, multi_sentence_share, sentence_splitter, space_between
 from mtx.storage.text_files import replace_surrogates
-from tests.unit.patterns import growing_unit, has_unbounded_repetition, taken, without_marks
+from tests.unit.patterns import growing_unit, has_unbounded_repetition, mark_matches, without_marks
 
 SPLIT = [
     ("en", "Dr. Smith went home. He slept.", ["Dr. Smith went home.", "He slept."]),
@@ -102,7 +102,7 @@ def test_each_lead_has_examples_of_what_it_takes_and_leaves() -> None:
 def test_a_lead_takes_and_leaves_and_its_time_grows_with_the_text(name: str) -> None:
     takes, leaves = LEAD_EXAMPLES[name]
     at_start = rf"\A(?:{LEADS[name]})"
-    assert [taken(at_start, without_marks(text)) for text in takes] == takes
-    assert [taken(at_start, text) for text in leaves] == leaves
+    assert [mark_matches(at_start, without_marks(text)) for text in takes] == takes
+    assert [mark_matches(at_start, text) for text in leaves] == leaves
     assert not has_unbounded_repetition(LEADS[name])
     assert growing_unit(at_start, takes) is None

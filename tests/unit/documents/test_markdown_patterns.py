@@ -4,7 +4,7 @@ import pytest
 
 from mtx.data.markup import FORMULAS
 from mtx.documents.markdown import CODE_LINES, CONTAINERS, MODULE_LINES, UNTRANSLATED
-from tests.unit.patterns import growing_unit, has_unbounded_repetition, taken, without_marks
+from tests.unit.patterns import growing_unit, has_unbounded_repetition, mark_matches, without_marks
 
 PATTERNS = {name: pattern for name, pattern in UNTRANSLATED.items() if name not in FORMULAS}  # which have their tests
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
@@ -92,8 +92,8 @@ def test_each_pattern_has_examples_of_what_it_takes_and_leaves() -> None:
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_pattern_takes_and_leaves(name: str) -> None:
     takes, leaves = EXAMPLES[name]
-    assert [taken(PATTERNS[name], without_marks(text)) for text in takes] == takes
-    assert [taken(PATTERNS[name], text) for text in leaves] == leaves
+    assert [mark_matches(PATTERNS[name], without_marks(text)) for text in takes] == takes
+    assert [mark_matches(PATTERNS[name], text) for text in leaves] == leaves
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -114,8 +114,8 @@ def test_each_pattern_of_a_line_has_examples_of_what_it_takes_and_leaves() -> No
 @pytest.mark.parametrize("name", LINE_PATTERNS)
 def test_a_pattern_of_a_line_takes_and_leaves(name: str) -> None:
     takes, leaves = LINE_EXAMPLES[name]
-    assert [taken(at_start_of_line(name), without_marks(text)) for text in takes] == takes
-    assert [taken(at_start_of_line(name), text) for text in leaves] == leaves
+    assert [mark_matches(at_start_of_line(name), without_marks(text)) for text in takes] == takes
+    assert [mark_matches(at_start_of_line(name), text) for text in leaves] == leaves
 
 
 @pytest.mark.parametrize("name", LINE_PATTERNS)
