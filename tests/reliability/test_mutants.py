@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     Mutant(
         "signals are not looked at", "training/trainer.py", "Trainer.update",
-        use_of("self._signals.stop"), becomes("False"), "tests/reliability/test_signals.py",
+        use_of("self._signals.stop"), becomes("False"), "tests/unit/training/test_step_memory.py",
     ),
     Mutant(
         "a failed save is not told", "training/checkpoint.py", "AsyncCheckpointer.settle",

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import signal
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mtx.training import checkpoint
 from mtx.training.build import _try_step, build, new_model
 from mtx.training.events import Run
 from mtx.training.micro_batch import RuntimeChoices
+from mtx.training.ranks import InterruptedTrainingError
 from mtx.training.run import prepare_only, train
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
@@ -45,6 +47,29 @@ def take_steps(run: Trainer, number: int) -> None:
     with contextlib.closing(run.load(number)) as loaded:
         for step, batches in enumerate(loaded, 1):
             run.update(batches, step, 0.001)
+
+
+def test_a_signal_ends_a_step_between_its_micro_batches(
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = RuntimeChoices("cpu", "fp32", 64, "padded", 1, False)
+    run = build(settings.load(prepared.config), chosen, load_prepared(prepared.data), RunLayout(tmp_path))
+    micro_step = run.micro_step
+    num_calls = 0
+
+    def signalled(*arguments: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        micro_step(*arguments)
+        run._signals.stop = signal.SIGTERM
+
+    monkeypatch.setattr(run, "micro_step", signalled)
+    with contextlib.closing(run.load(1)) as loaded:
+        step = next(loaded)
+        assert len(step.micro_batches) > 1
+        with pytest.raises(InterruptedTrainingError):
+            run.update(step, 1, 0.001)
+    assert num_calls == 1
 
 
 def step_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
