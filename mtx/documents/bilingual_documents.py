@@ -50,7 +50,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, in_unit, insert_text, replace_text, space_before
+from mtx.documents.edits import Edit, SegmentId, in_unit, insert_text, replace_text, segment_id, space_before
 from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
@@ -78,24 +78,24 @@ _QUALITY_PROP = "x-mtx-quality"
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
-# The quality and the advice of translations by the identity of their segments, known when edits are written; None is
-# the quality of text that is unlike what the model was checked with
-Estimates = Mapping[int, tuple[float | None, str | None]]
+# The quality and the advice of translations by their segments, known when edits are written; None is the quality of
+# text that is unlike what the model was checked with
+Estimates = Mapping[SegmentId, tuple[float | None, str | None]]
 
 
-def _find_worst(segments: Iterable[object], estimates: Estimates) -> tuple[float, str | None] | None:
+def _find_worst(segments: Iterable[Marked], estimates: Estimates) -> tuple[float, str | None] | None:
     """What is known of the translation with the lowest quality; None if it is known of none, or unknown of one."""
     known_estimates = list[tuple[float, str | None]]()
     for segment in segments:
-        if id(segment) in estimates:
-            quality, advice = estimates[id(segment)]
+        if segment_id(segment) in estimates:
+            quality, advice = estimates[segment_id(segment)]
             if quality is None:
                 return None
             known_estimates.append((quality, advice))
     return min(known_estimates, key=itemgetter(0), default=None)
 
 
-def _note(form: str, segments: Iterable[object], estimates: Estimates, _: Marked) -> str:
+def _note(form: str, segments: Iterable[Marked], estimates: Estimates, _: Marked) -> str:
     """The quality and the advice of the worst segment, in this form; empty if they are not known."""
     worst = _find_worst(segments, estimates)
     return form.format(*worst) if worst else ""
@@ -250,7 +250,8 @@ def edit_xliff(
         )
         if not edits:
             is_left_as_copy = unit in copies and untranslated.total() == num_left
-            untranslated["copied source"] += 1 if is_left_as_copy else 0
+            if is_left_as_copy:
+                untranslated["copied source"] += 1
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
@@ -300,7 +301,8 @@ def _edit_unit(
     is_copy = plain_text(sides.get("target", source)) in ("", plain_text(source))
     if _has_value(attributes, _CONFIRMED):
         has_words = is_copy and has_letters(parse_text(source))
-        untranslated["locked segment"] += 1 if has_words else 0
+        if has_words:
+            untranslated["locked segment"] += 1
         return
     definitions = _definitions(unit)
     state = attributes.get("state")
@@ -337,7 +339,8 @@ def _edit_unit(
         segment = parse_text(origin)
         is_confirmed = not is_whole and _has_value(definition, _CONFIRMED)
         is_locked_copy = is_confirmed and _is_copy(plain_text(origin), plain_text(place))
-        untranslated["locked segment"] += 1 if is_locked_copy else 0
+        if is_locked_copy:
+            untranslated["locked segment"] += 1
         may_stay = is_confirmed or not (is_whole or overwrite or not is_translated)
         if (may_stay and _has_text(parse_text(place))) or place in contents or not _has_text(segment):
             continue
@@ -380,7 +383,8 @@ def _write_target(
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
     def write_opening_tag(_: Marked) -> str:
-        worst = _find_worst(contents.values(), estimates)
+        segments = [content for content in contents.values() if not isinstance(content, str)]
+        worst = _find_worst(segments, estimates)
         if unit.name == "segment":
             return tag
         tag_with_quality = without_attribute(tag, "its:mtConfidence")  # of an older translation
@@ -491,8 +495,10 @@ def edit_tmx(
 def _needs_translation(source: Marked, text: str, translation: str, untranslated: Counter[str]) -> bool:
     """Whether a text gets a translation; counts what stays in the source language."""
     has_new_text = not translation and _has_text(source)
-    untranslated["ICU message"] += 1 if has_new_text and is_choice(source) else 0
-    untranslated["copied source"] += 1 if _is_copy(text, translation) else 0
+    if has_new_text and is_choice(source):
+        untranslated["ICU message"] += 1
+    if _is_copy(text, translation):
+        untranslated["copied source"] += 1
     return has_new_text and not is_choice(source)
 
 
@@ -537,7 +543,8 @@ def edit_po(
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
-        untranslated["incomplete message"] += 0 if forms else 1
+        if not forms:
+            untranslated["incomplete message"] += 1
         edits = list[Edit]()
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)

@@ -18,7 +18,7 @@ from mtx.data.markup import Marked, Tag, accelerator, has_letters, is_blank, tex
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
-from mtx.documents.edits import Edit, apply
+from mtx.documents.edits import Edit, SegmentId, apply, segment_id
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import (
@@ -37,6 +37,11 @@ logger = logging.getLogger(__name__)
 
 _BYTE_ORDER_MARK = "\ufeff"  # byte order mark
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
+# What may stay in the source language. The log lists the most frequent kind first, and equal ones in this order.
+_UNTRANSLATED_KINDS = (
+    *("front matter", "unreadable cue", "incomplete message", "locked segment", "ICU message", "copied source"),
+    *("HTML block", "paragraph", "empty translation"),
+)
 
 
 def translate_document(
@@ -73,14 +78,14 @@ def translate_document(
     if kind in ("html", "markdown") and (front_matter := _FRONT_MATTER.match(text)):
         text = text[front_matter.end() :]
     head = full_text[: len(full_text) - len(text)]
-    untranslated = Counter(
-        {"front matter": 1 if _TITLE.search(head) else 0}
-    )  # what stays in the source language, by its kind
+    untranslated = Counter(dict.fromkeys(_UNTRANSLATED_KINDS, 0))
+    if _TITLE.search(head):
+        untranslated["front matter"] += 1
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, path, untranslated=untranslated)]
-    estimates = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Estimates`
+    estimates = dict[SegmentId, tuple[float | None, str | None]]()  # see `bilingual_documents.Estimates`
     if kind == "markdown":
-        read_text = partial(markdown.read, left=untranslated, is_mdx=path.suffix == ".mdx")
+        read_text = partial(markdown.read, untranslated=untranslated, is_mdx=path.suffix == ".mdx")
         readers = [read_text, partial(markdown.read_rest, path, text)]
     elif kind == "html":
         readers = [
@@ -103,21 +108,22 @@ def translate_document(
         edits = list(read_edits(text))
         segments = [edit.segment for edit in edits if edit.segment]
         pairs = [without_accelerator(segment) if has_accelerators else (segment, "") for segment in segments]
-        num_segments += len(pairs) + untranslated.total()
+        num_untranslated = untranslated.total()
         best = translate([segment for segment, _ in pairs])
-        empty = set[int]()
+        empty = set[SegmentId]()
         for segment, hypothesis in zip(segments, best, strict=True):
             if has_letters(segment) and is_blank(hypothesis.marked):
-                empty.add(id(segment))
+                empty.add(segment_id(segment))
             elif has_accelerators and hypothesis.advice:
-                estimates[id(segment)] = hypothesis.quality, hypothesis.advice
+                estimates[segment_id(segment)] = hypothesis.quality, hypothesis.advice
         untranslated["empty translation"] += len(empty)
         translations = (
             with_accelerator(hypothesis.marked, mark) for hypothesis, (_, mark) in zip(best, pairs, strict=True)
         )
         text = apply(text, edits, translations, empty)
-        num_segments -= untranslated.total()  # with what could not be written
-    kinds = ", ".join(counted(number, label) for label, number in (+untranslated).most_common())
+        num_unwritten = untranslated.total() - num_untranslated  # empty translations, and what a document cannot hold
+        num_segments += len(pairs) - num_unwritten
+    kinds = ", ".join(counted(number, kind) for kind, number in untranslated.most_common() if number)
     what_is_left = f", {untranslated.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), what_is_left)
     # a character that the encoding lacks becomes a character reference of XML and HTML

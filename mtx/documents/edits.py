@@ -3,9 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NewType
 
 from mtx.data.glossary import replace_spans
 from mtx.data.markup import Escape, Marked
+
+# Two segments of a document may have the same text, so what is known of one is kept by its identity
+SegmentId = NewType("SegmentId", int)
+
+
+def segment_id(segment: Marked) -> SegmentId:
+    """The identity of a segment, as long as its `Edit` exists."""
+    return SegmentId(id(segment))
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ def insert_text(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> It
     yield replace_text(at, at, escape(text[previous_end:]))
 
 
-def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[int] = frozenset()) -> str:
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[SegmentId] = frozenset()) -> str:
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need.
 
     Args:
@@ -65,8 +74,8 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empt
     spans = list[tuple[int, int, str]]()
     for edit in edits:
         translation = next(remaining) if edit.segment else []
-        is_replaced = edit.start < edit.end and id(edit.segment) in empty
-        is_unit_empty = all(id(segment) in empty for segment in edit.unit_segments or [edit.segment])
+        is_replaced = edit.start < edit.end and segment_id(edit.segment) in empty
+        is_unit_empty = all(segment_id(segment) in empty for segment in edit.unit_segments or [edit.segment])
         if not (is_replaced or is_unit_empty):
             spans.append((edit.start, edit.end, edit.write(translation)))
     return replace_spans(text, spans)

@@ -42,12 +42,15 @@ _INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
 PHRASE = re.compile(_WITH_TEXT)
 _UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|iframe|xmp|noembed")
 _INVISIBLE_KINDS = ("comment", "decl", "pi")  # parts that are inline
-# Attributes with text, and with the language, as `_described`
-_VISIBLE = re.compile(
-    r"meta content (?:(?:og|twitter):)?(?:title|description)|input value (?:submit|button|reset)"
-    r"|(?!meta )\S+ (?:alt|title|placeholder|label|aria-(?:label|description|valuetext|roledescription|placeholder)) .*"
-)
-_DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
+_VISIBLE_ATTRIBUTES = {  # of all elements except <meta>: their values are text
+    *("alt", "title", "placeholder", "label"),
+    *("aria-label", "aria-description", "aria-valuetext", "aria-roledescription", "aria-placeholder"),
+}
+_META_NAMES = {  # of a <meta> whose content is text
+    *("title", "og:title", "twitter:title"),
+    *("description", "og:description", "twitter:description"),
+}
+_BUTTON_TYPES = {"submit", "button", "reset"}  # of an <input> whose value is text
 _CODES = re.compile("(?:[a-z]{1,8}(?:[-_, ]{1,2}[a-z0-9]{1,8}){0,20})?", re.IGNORECASE)  # of languages; no template
 _UNKNOWN = ("", *PLAIN_NAMES)  # languages
 # Icons; signatures and names in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and mkdocstrings
@@ -56,8 +59,15 @@ _KEPT_CLASS = re.compile(
     r"|(?:type|member)-signature|element-name|mem(?:proto|title|ItemLeft|ItemRight|TemplParams)|param(?:name|type)"
     r"|tsd-signature[\w-]*|tsd-kind-parameter|code-header|phpdocumentor-signature|doc-object-name)(?!\S)"
 )
-# The names of an element with an omitted end tag, and of one that ends it
-_ENDED_BY = re.compile(rf"li li|d[td] d[td]|t[dh] t[dhr]|tr tr|option opt(?:ion|group)|p (?!(?:{_WITH_TEXT})\Z).*")
+_ENDED_BY = {  # by an element whose end tag may be omitted, those that end it; for <p> see `_ends`
+    "li": {"li"},
+    "dt": {"dt", "dd"},
+    "dd": {"dt", "dd"},
+    "td": {"td", "th", "tr"},
+    "th": {"td", "th", "tr"},
+    "tr": {"tr"},
+    "option": {"option", "optgroup"},
+}
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
@@ -132,11 +142,9 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
             if start < 0:
                 continue
             quote = text[start] if text[start] in "\"'" else '"'
-            described = _describe(part, name)
-            value = part.attributes[name]
-            if declared := _new_declaration(tgt, described, value):
+            if declared := _new_declaration(part, name, tgt):
                 yield replace_text(start, end, f"{quote}{declared}{quote}")
-            elif not part.is_frozen and _VISIBLE.fullmatch(described) and has_letters([value]):
+            elif not part.is_frozen and _is_visible(part, name) and has_letters([part.attributes[name]]):
                 has_quotes = text[start] == quote
                 inner_start = start + 1 if has_quotes else start
                 inner_end = end - 1 if has_quotes else end
@@ -144,26 +152,45 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
                 yield Edit(start, end, segment, partial(_write_value, quote))
 
 
-def _new_declaration(tgt: str, described: str, value: str) -> str:
+def _new_declaration(part: _Part, name: str, tgt: str) -> str:
     """The new value of an attribute that declares the language or the direction of the page; empty if it stays."""
     if tgt in _UNKNOWN:
         return ""
-    if _DECLARED.fullmatch(described) and _CODES.fullmatch(value.strip()):
+    value = part.attributes[name].strip()
+    if _declares_language(part, name) and _CODES.fullmatch(value):
         return tag_of(tgt)
     direction = writing_direction(tgt)
-    if described.startswith(("html dir ", "body dir ")) and {value.strip().lower(), direction} == {"ltr", "rtl"}:
+    if part.name in ("html", "body") and name == "dir" and {value.lower(), direction} == {"ltr", "rtl"}:
         return direction
+    return ""
+
+
+def _declares_language(part: _Part, name: str) -> bool:
+    """Whether an attribute declares the language of the page."""
+    if part.name == "meta":
+        return name == "content" and _purpose(part) == "content-language"
+    return part.name == "html" and name in ("lang", "xml:lang")
+
+
+def _is_visible(part: _Part, name: str) -> bool:
+    """Whether the value of an attribute is text that a browser shows, or reads aloud."""
+    if part.name == "meta":
+        return name == "content" and _purpose(part) in _META_NAMES
+    if part.name == "input" and name == "value":
+        return _purpose(part) in _BUTTON_TYPES
+    return name in _VISIBLE_ATTRIBUTES
+
+
+def _purpose(part: _Part) -> str:
+    """What a <meta> or <input> is for, by the first of its attributes that says it; may be empty."""
+    for name in ("http-equiv", "type", "name", "property"):
+        if value := part.attributes.get(name):
+            return value.lower()
     return ""
 
 
 def _write_value(quote: str, translation: Marked) -> str:
     return f"{quote}{raw(translation, html.escape)}{quote}"
-
-
-def _describe(part: _Part, name: str) -> str:
-    """The element and the name of an attribute, and what kind of element it is."""
-    value = part.attributes.get
-    return f"{part.name} {name} {value('http-equiv') or value('type') or value('name') or value('property')}".lower()
 
 
 def read_blocks(path: Path, text: str, src: str = "") -> Iterator[Edit]:
@@ -308,10 +335,17 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     at = number + 1
     while at < bound:
         part = parts[at]
-        if part.kind == "starttag" and _ENDED_BY.fullmatch(f"{name} {part.name}"):
+        if part.kind == "starttag" and _ends(part.name, name):
             break
         at = (part.end_part or at) + 1
     return min(at, bound) - 1
+
+
+def _ends(name: str, open_name: str) -> bool:
+    """Whether the start of an element ends an open one whose end tag is omitted: a <p>, any other than a phrase."""
+    if open_name == "p":
+        return PHRASE.fullmatch(name) is None
+    return name in _ENDED_BY.get(open_name, ())
 
 
 def _refuse_unfinished(path: Path, text: str) -> None:

@@ -224,8 +224,8 @@ _DIRECTIVE = re.compile(  # of MyST, with text
 )
 
 
-def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
-    """The edits that translate a text; counts in `left` what stays in the source language, by its kind.
+def read(text: str, untranslated: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
+    """The edits that translate a text; counts in `untranslated` what stays in the source language, by its kind.
 
     In MDX an indented text is no code.
     """
@@ -242,7 +242,7 @@ def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
             edits = list(moved(html.read_blocks(Path("HTML block"), block), start))
             if _KEPT_HTML.search(block):
                 if edits:
-                    left["HTML block"] += 1
+                    untranslated["HTML block"] += 1
             else:
                 yield from edits
         if token.type != "inline" or not token.map:
@@ -256,7 +256,7 @@ def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
         places = [_place(lines[row + number], part, column if number == 0 else 0) for number, part in enumerate(parts)]
         around = lines[max(0, row - 1) : row + len(parts) + 1]
         if min(places) < (0, 0) or _DELIMITERS.search(token.content) or any(map(_RULE.fullmatch, around)):
-            left["paragraph"] += 1
+            untranslated["paragraph"] += 1
             continue
         start_column, column = places[0]
         prefix_end, end_column = places[-1]
@@ -267,7 +267,7 @@ def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
         segment = _mark_up(token, prefix)
         if has_letters(segment):
             opening_mark = "|" if is_cell else text[start - 1 : start]
-            write = partial(_write, parse, left, text[start:end], prefix, opening_mark)
+            write = partial(_write, parse, untranslated, text[start:end], prefix, opening_mark)
             yield Edit(start, end, segment, write)
 
 
@@ -426,7 +426,9 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
 
 
-def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked) -> str:
+def _write(
+    parse: Parse, untranslated: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked
+) -> str:
     """A translation as Markdown that parses to these words and tags, escaped if necessary; the source if impossible.
 
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
@@ -446,7 +448,7 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
                     text = text.replace('"', "'")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
     if not is_blank(translation):  # such a one is counted already, and written if its message of PO has others
-        left["paragraph"] += 1
+        untranslated["paragraph"] += 1
     return source
 
 

@@ -88,7 +88,8 @@ def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
             yield from _edit(text, spans)
         else:
             has_words = bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
-            untranslated["unreadable cue"] += 1 if has_words else 0
+            if has_words:
+                untranslated["unreadable cue"] += 1
     if untranslated["unreadable cue"] and "time" not in kinds:
         logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
 

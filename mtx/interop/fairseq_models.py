@@ -15,13 +15,13 @@ The directory is untrusted (see `huggingface`). transformers is not needed.
 import contextlib
 import io
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, permutations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import regex
 from langcodes import Language
 from pydantic import BaseModel, Field
 
@@ -59,13 +59,16 @@ _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
 _IDS = {"eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
 _NUM_SHOWN = 20  # of the characters that a model lacks, the most frequent
-# The names of languages, with their code and script: of NLLB, of M2M-100, and of languages that mtx added.
-_NAME = regex.compile(r"(?|([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__()|>>([A-Za-z0-9_]{1,80})<<())")
-# What NLLB's names begin with for languages whose code is that of several languages, or has changed.
-_INDIVIDUAL = (
-    "ar:arb ay:ayr az:azj et:est fa:pes ff:fuv kr:knc ku:kmr ku:ckb lv:lvs mg:plt mn:khk ms:zsm ne:npi "
-    "no:nob ns:nso om:gaz or:ory ps:pbt qu:quy sq:als sw:swh uz:uzn yi:ydd"
-)
+_NLLB_NAME = re.compile("([a-z]{3})_([A-Z][a-z]{3})")  # of a language: its code and its script
+_M2M_100_NAME = re.compile("__([a-z]{2,3})__")
+_NEW_NAME = re.compile(">>([A-Za-z0-9_]{1,80})<<")  # of a language that mtx added
+# The languages that NLLB has for a code of several languages, or for a code that has changed
+_NLLB_CODES = {
+    "ar": ["arb"], "ay": ["ayr"], "az": ["azj"], "et": ["est"], "fa": ["pes"], "ff": ["fuv"], "kr": ["knc"],
+    "ku": ["kmr", "ckb"], "lv": ["lvs"], "mg": ["plt"], "mn": ["khk"], "ms": ["zsm"], "ne": ["npi"], "no": ["nob"],
+    "ns": ["nso"], "om": ["gaz"], "or": ["ory"], "ps": ["pbt"], "qu": ["quy"], "sq": ["als"], "sw": ["swh"],
+    "uz": ["uzn"], "yi": ["ydd"],
+}  # fmt: skip
 
 # The languages of M2M-100, and of a model of WMT 2021, in the order of their ids.
 _M2M_100 = (
@@ -153,7 +156,7 @@ def import_fairseq(
     for name, sign, related in (text.partition("=") for text in new_languages):
         names.append(name)
         tokens.append(f">>{name}<<")  # no text has such a piece
-        if not _NAME.fullmatch(tokens[-1]):
+        if not _NEW_NAME.fullmatch(tokens[-1]):
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
         related_languages = [find_language(related, language_ids)] if sign else language_ids
         language_rows.append([language_ids[language] for language in related_languages])
@@ -195,8 +198,12 @@ def find_language(name: str, languages: Collection[str]) -> str:
     if name in languages:
         return name
     code, _, script = name.replace("-", "_").partition("_")
-    names = map(_NAME.fullmatch, languages)
-    matches = [str(match[0]) for match in names if _codes(match[1]) & _codes(code) and script in ("", match[2])]
+    codes = _codes(code)
+    matches = list[str]()
+    for language in languages:
+        model_code, model_script = _code_and_script(language) or ("", "")
+        if _codes(model_code) & codes and script in ("", model_script):
+            matches.append(language)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -207,9 +214,18 @@ def find_language(name: str, languages: Collection[str]) -> str:
     )
 
 
+def _code_and_script(name: str) -> tuple[str, str] | None:
+    """The code and the script, or "", in a model's name of a language; None for a token that is not such a name."""
+    if match := _NLLB_NAME.fullmatch(name):
+        return match[1], match[2]
+    if match := _M2M_100_NAME.fullmatch(name) or _NEW_NAME.fullmatch(name):
+        return match[1], ""
+    return None
+
+
 def _codes(code: str) -> set[str]:
     """All codes of the language that a code denotes, without a guess for one of several."""
-    codes = {code, *(pair[3:] for pair in _INDIVIDUAL.split() if pair.startswith(f"{code}:"))}
+    codes = {code, *_NLLB_CODES.get(code, [])}
     with contextlib.suppress(LookupError, ValueError):
         codes.add(Language.get(code, normalize=False).to_alpha3())
     return codes
@@ -247,7 +263,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
             token.content: token.token_id for token in read_settings(_Settings, source / TOKENIZER_JSON).added_tokens
         }
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
-        languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
+        languages = {name: token for name, token in tokens.items() if _code_and_script(name)}
     if not languages:
         raise DamagedFileError(f"{source}: neither {TOKENIZER_JSON} nor {TOKENIZER_CONFIG} names the languages")
     used_ids = [*ids.values(), *languages.values()]
@@ -261,7 +277,8 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
     is_target_only = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     piece_ids = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
-    licence = "CC-BY-NC-4.0" if any(name[0].isalpha() for name in languages) else "MIT"  # of NLLB and of M2M-100
+    is_nllb = any(map(_NLLB_NAME.fullmatch, languages))
+    licence = "CC-BY-NC-4.0" if is_nllb else "MIT"  # M2M-100 and SMaLL-100 have the latter
     return _Family(
         model, piece_ids, languages, [_SPECIAL[BOS], *unused_ids], "target" if is_target_only else "both", licence
     )

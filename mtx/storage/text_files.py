@@ -227,8 +227,11 @@ _LONGEST_CUT = 3  # bytes of a character that is cut at the end
 _STRANGE = 0.01  # share of characters foreign to text above which it is another encoding
 _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 # Common encodings of parallel text. If several are equally probable, the first counts.
-_EAST_ASIAN = "cp932 gb18030 big5 cp949 euc_jp"
-_NARROW = f"cp1252 cp1251 {_EAST_ASIAN} cp1250 koi8_r cp1253 cp1254 cp1256 cp1255 cp1257 cp874"
+_EAST_ASIAN = ("cp932", "gb18030", "big5", "cp949", "euc_jp")
+_NARROW = (
+    *("cp1252", "cp1251", *_EAST_ASIAN),
+    *("cp1250", "koi8_r", "cp1253", "cp1254", "cp1256", "cp1255", "cp1257", "cp874"),
+)
 
 
 def wide_encoding(beginning: bytes) -> str | None:
@@ -268,32 +271,52 @@ def declared_encoding(beginning: bytes) -> str | None:
     return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
-# The usual one of languages for which a short text does not show it
-_CODE_PAGES = """cp1250 cs hr hu pl ro sk sl; cp1253 el; cp1254 az tr; cp1255 he; cp1256 ar fa ur; cp1257 et lt lv;
-cp1258 vi"""
+# Of languages of which a short text does not show the encoding
+_CODE_PAGES = {
+    "cs": "cp1250", "hr": "cp1250", "hu": "cp1250", "pl": "cp1250", "ro": "cp1250", "sk": "cp1250", "sl": "cp1250",
+    "el": "cp1253",
+    "az": "cp1254", "tr": "cp1254",
+    "he": "cp1255",
+    "ar": "cp1256", "fa": "cp1256", "ur": "cp1256",
+    "et": "cp1257", "lt": "cp1257", "lv": "cp1257",
+    "vi": "cp1258",
+}  # fmt: skip
 
 
-def likely_encoding(sample: bytes, language: str = "-") -> str | None:
+def likely_encoding(sample: bytes, language: str | None = None) -> str | None:
     """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits.
 
+    If the code page of the language fits, it is the most probable one.
+
     Args:
-        language: its code, if it is known.
+        language: its code; None if it is unknown.
     """
     from charset_normalizer import from_bytes
 
-    usual: list[str] = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES)
-    names = [*usual, *_NARROW.split()]
+    code_page = _CODE_PAGES.get(language) if language else None
+    usual = [code_page, *_NARROW] if code_page else list(_NARROW)
+    matches = {
+        codec: match
+        for match in from_bytes(sample, cp_isolation=usual)
+        for codec in match.could_be_from_charset  # they give the same text
+    }
     is_european = 8 * sum(1 for byte in sample if byte > 127) < len(sample)  # single letters between ASCII
-    candidates = [
-        (name not in usual, match.chaos, -match.coherence, names.index(name), name)
-        for match in from_bytes(sample, cp_isolation=names)
-        for name in match.could_be_from_charset  # they give the same text
-        if name in names and not (is_european and name in _EAST_ASIAN)
-    ]
+    candidates = [codec for codec in usual if codec in matches and not (is_european and codec in _EAST_ASIAN)]
     if not candidates:
         return None
-    *_, likeliest = min(candidates)
-    return likeliest.replace("cp125", "windows-125").replace("_", "-").upper()
+    if code_page in candidates:
+        return _iconv_name(code_page)
+
+    def improbability(codec: str) -> tuple[float, float]:
+        return matches[codec].chaos, -matches[codec].coherence
+
+    return _iconv_name(min(candidates, key=improbability))  # the first of equally probable ones
+
+
+def _iconv_name(codec: str) -> str:
+    """The name by which iconv knows a codec of Python."""
+    name = codec.replace("cp", "windows-") if codec.startswith("cp125") else codec.replace("_", "-")
+    return name.upper()
 
 
 def kind_of_file(path: Path) -> FileKind | None:
