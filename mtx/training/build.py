@@ -29,7 +29,7 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import SCORED_TOKENS, score_pairs
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError, UsageError, first_line, is_out_of_memory
-from mtx.formatting import format_size
+from mtx.formatting import divide_up, format_size
 from mtx.model import architectures
 from mtx.model.architectures import num_parameters
 from mtx.model.device import (
@@ -192,7 +192,7 @@ def micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedDa
                 f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
                 "use a smaller model.preset, or device=cpu",
             )
-        size = max(-(-size // 2), longest)
+        size = max(divide_up(size, 2), longest)
     logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
     return size
 
@@ -221,7 +221,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     longest = config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 2 if config.training.shard else 1  # at least
-    sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
+    sizes = [divide_up(parameter.numel(), num_shards) for parameter in model.parameters()] * 6
     reserved = [torch.zeros(size, device=runtime.device) for size in sizes]
     _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
     micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
