@@ -186,7 +186,7 @@ class Trainer(Run):
                 self._save()
                 stop = int(*ranks.maximum(self._signals.stop))
                 if ranks.is_rank_zero:
-                    self.checkpointer.finish(self.state)
+                    self.checkpointer.finish()
                     if not stop:
                         logger.info(f"training ends at step {self.state.step} ({reason})")
                         self.record("end", step=self.state.step, reason=reason)
@@ -395,7 +395,12 @@ class Trainer(Run):
         self._report_updates(wait=True)
         started = time.monotonic()
         ranks = self.ranks
-        if not ranks.run_on_rank_zero(lambda: self.checkpointer.is_due(self.state)):
+
+        def is_due() -> bool:
+            self.checkpointer.require_few_losses()
+            return self.checkpointer.is_due(self.state)
+
+        if not ranks.run_on_rank_zero(is_due):
             return
         copies = self.strategy.snapshot()
 
