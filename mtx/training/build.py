@@ -67,9 +67,10 @@ _LOSS_LIMIT = 2**-9
 _GRADIENT_LIMIT = 0.04
 _PARAMETER_LIMIT = 0.1
 _LEAST_SHARE = 1e-3  # the least share of the norm that a difference is relative to: biases of keys have only rounding
-# Compiling took 45 seconds on an H100 and halved the time of a step. Recorded, one took 3 ms and 1 s for 1.4e14 FLOP.
-_REPAYS_S = 180  # less may not, since a short step of a small model also waits for the host
-_STEP_S = 0.003
+# Compiling took 45 seconds on an H100 and halved the time of a step. Shorter trainings may not repay it, since a short
+# step of a small model also waits for the host.
+_LEAST_COMPILED_S = 180
+_STEP_S = 0.003  # of a recorded step, not compiled, and a second more for each 1.4e14 FLOP
 _FLOPS = 1.4e14
 _CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
@@ -163,7 +164,7 @@ def first_choices(config: Config, device: torch.device, data: PreparedData, rank
     seconds = min(last_step * (_STEP_S + flops / _FLOPS), training.time_limit or math.inf)
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
     kernel = attention_kernel(config.model, device, precision)
-    return RuntimeChoices(str(device), precision, 0, kernel, threads, seconds > _REPAYS_S)
+    return RuntimeChoices(str(device), precision, 0, kernel, threads, seconds > _LEAST_COMPILED_S)
 
 
 def cpu_micro_batch(config: Config) -> int:
