@@ -1,7 +1,7 @@
 """Text for people: commands to paste into a shell, numbers, sizes and durations.
 
 Every command that contains a path or another word of the user is made here, so that spaces, quotes and a leading dash
-do not change its meaning.
+do not change its meaning. `divide_up` is here because both the model and the data need it.
 """
 
 import contextlib
@@ -76,6 +76,11 @@ def did_you_mean(path: Path) -> str:
 def file_name(path: str) -> str:
     """The last part of a path, with the slash at the end of a folder."""
     return re.sub(r".*[/\\](?=.)", "", path)
+
+
+def divide_up(dividend: int, divisor: int) -> int:
+    """The quotient rounded up to a whole number, exact for integers of any size."""
+    return -(-dividend // divisor)
 
 
 def counted(number: int, noun: str) -> str:

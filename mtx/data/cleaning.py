@@ -121,9 +121,11 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
     """
     _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
     # Numbered, not hashed: `hash_pairs` uses one factor for both, and different pairs would collide
-    _, numbers = np.unique(files, return_inverse=True)
-    _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
-    best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
+    file_values, file_numbers = np.unique(files, return_inverse=True)
+    pairs_in_files = np.unique(pairs * file_values.size + file_numbers)  # a number for a pair and one of its files
+    num_files_by_pair = np.bincount(pairs_in_files // file_values.size)
+    # `lexsort` sorts by its last key, then by the others, and keeps the order of equal ones; then all is reversed
+    best_first = np.lexsort((num_files_by_pair[pairs], dates))[::-1]
     _, first_places, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
     choices = np.empty(src.size, np.intp)
     choices[best_first] = best_first[first_places[sources]]

@@ -131,8 +131,9 @@ def hold_out(
         is_own: its pairs of `Corpora.own_text`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
-    rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
-    is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
+    num_directions = Counter(chain(*data.language_pairs))  # of each language
+    rank = {language: number for number, (language, _) in enumerate(num_directions.most_common())}
+    is_by_target = np.array([rank[tgt] < rank[src] for src, tgt in data.language_pairs])
     hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
     unique_hashes = np.unique(hashes.to_numpy()[is_own])
     fewest = _MIN_HELD_OUT if unique_hashes.size >= _MANY_SOURCES else 1
@@ -154,11 +155,16 @@ def hold_out(
                 eval_set.blocks.append((pair, PairBlock(*(column.to_pylist() for column in in_set.columns))))
         is_leak = np.zeros(pairs.num_rows, np.bool_)
         for side, reason in SIDES.items():
-            sides = SIDES if data.directions else (side,)
-            texts = (text for _, block in eval_set.blocks for side in sides for text in getattr(block, side))
-            hashes_of_set = hash_texts(map(clean_text, texts))
-            mask = is_held_out[reason] if eval_set.is_held_out else is_leak
-            mask |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes_of_set)).to_numpy()
+            texts = list[str]()
+            for set_side in SIDES if data.directions else (side,):
+                for _, block in eval_set.blocks:
+                    texts += getattr(block, set_side)
+            set_hashes = pa.array(hash_texts(map(clean_text, texts)))
+            shares_side = is_left & pc.is_in(pairs[f"{side}_hash"], set_hashes).to_numpy()
+            if eval_set.is_held_out:
+                is_held_out[reason] |= shares_side
+            else:
+                is_leak |= shares_side
         if is_leak.any():
             leaks = PairGroup.of(pairs, is_leak)
             corpus = corpora.train[pairs["corpus"][int(is_leak.argmax())].as_py()]

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, pairwise
 from typing import Literal
 
 from mtx.data.languages import IDEOGRAPHS
@@ -271,8 +271,10 @@ _BREAK = "\x00"
 _OPEN = "\x01"
 _CLOSE = "\x02"
 _SIGN = re.compile("[\x00-\x03]")
-# The name and the content of an element that is a code: one without letters, and the index of a formula
-_CODE_ELEMENT = re.compile(r"(?s:.*)\x00(?:[^\x00-\x02\w]|[\d_²³])+|sub\0[^\s\x00-\x03]+|sup\0[ijkmnxyz]")
+# The content of an element that is a code: of any element, of <sub>, and of <sup>
+_WITHOUT_LETTERS = re.compile(r"(?:[^\x00-\x02\w]|[\d_²³])+")
+_INDEX = re.compile(r"[^\s\x00-\x03]+")
+_EXPONENT = re.compile("[ijkmnxyz]")
 _RUN = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*")
 _GROUP = re.compile("\x03+|[\x00-\x02]")
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
@@ -506,15 +508,34 @@ def with_codes(marked: Marked, escape: Escape = str) -> Marked:
     """
     parts = with_tags(marked, _CODE, _code_tag, escape)
     result = Marked()
-    for part, following in zip_longest(parts, parts[1:], fillvalue=""):
+    for number, part in enumerate(parts):
         result.append(part)
-        match result[-3:]:
-            case [Tag(kind="open", pair=pair), content, Tag(kind="close", pair=closing_pair)] if pair == closing_pair:
-                text = _sign(content) if isinstance(content, Tag) else content.strip()
-                # unlike H<sub>2</sub>O
-                if _CODE_ELEMENT.fullmatch(f"{pair}\0{text}") and not raw([following])[:1].isalnum():
-                    result[-3:] = [Tag(raw(result[-3:], escape))]
+        last_parts = result[-3:]
+        if _is_code_element(last_parts):
+            following = raw(parts[number + 1 : number + 2])
+            if not following[:1].isalnum():  # unlike H<sub>2</sub>O
+                del result[-3:]
+                result.append(Tag(raw(last_parts, escape)))
     return result
+
+
+def _is_code_element(parts: Marked) -> bool:
+    """Whether these are an opening tag, a code or content that is not words, and the closing tag."""
+    if len(parts) != 3:
+        return False
+    opening, content, closing = parts
+    if isinstance(opening, str) or isinstance(closing, str):
+        return False
+    if opening.kind != "open" or closing.kind != "close" or opening.pair != closing.pair:
+        return False
+    if isinstance(content, Tag):
+        return content.kind == "alone" and not content.is_break
+    content = content.strip()
+    if opening.pair == "sub" and _INDEX.fullmatch(content):
+        return True
+    if opening.pair == "sup" and _EXPONENT.fullmatch(content):
+        return True
+    return _WITHOUT_LETTERS.fullmatch(content) is not None
 
 
 def _code_tag(text: str) -> Tag:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.sampler import Ints, Lengths, SamplerState, Side, Step, src_budget
+from mtx.formatting import divide_up
 
 if TYPE_CHECKING:
     from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does not need
@@ -64,15 +65,17 @@ def micro_batch_shape(
             `max_sentences`: there is room for a quarter more sentences than usual, up to the limit of the kernel. A
             step with more sentences gets more micro-batches. None: room for all sentences that a step can have.
     """
-    fewest = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
+    fewest = divide_up(batch_tokens, micro_batch_tokens * num_ranks) * num_ranks
     if tokens_per_sentence is None:
         return fewest, _shape(batch_tokens, fewest, ratio, max_tokens)
-    for k in range(fewest, max(fewest, batch_tokens // max_tokens) + 1, num_ranks):
+    most = max(fewest, batch_tokens // max_tokens)
+    k = fewest
+    while True:
         shape = _shape(batch_tokens, k, ratio, max_tokens)
         sentences = math.ceil(1.25 * shape.num_tgt / tokens_per_sentence) + 16 + shape.spare
-        if sentences <= _MAX_KERNEL_SENTENCES:
-            break
-    return k, replace(shape, max_sentences=min(sentences, shape.max_sentences, _MAX_KERNEL_SENTENCES))
+        if sentences <= _MAX_KERNEL_SENTENCES or k + num_ranks > most:
+            return k, replace(shape, max_sentences=min(sentences, shape.max_sentences, _MAX_KERNEL_SENTENCES))
+        k += num_ranks
 
 
 def _shape(batch_tokens: int, k: int, ratio: float, max_tokens: int) -> Shape:
@@ -80,8 +83,9 @@ def _shape(batch_tokens: int, k: int, ratio: float, max_tokens: int) -> Shape:
     margin = 1.02 if k > 1 else 1.0
     real_tgt = max(batch_tokens / k * margin, max_tokens)
     real_src = max(src_budget(batch_tokens, ratio, max_tokens) / k * margin, max_tokens)
+    rounding_dummies = divide_up(128, max_tokens)  # for the positions that `_round_up` adds: fewer than 128
     spare = 1
-    while spare < -(-int(max(real_src, real_tgt) + spare) // max_tokens) - (-128 // max_tokens):  # 128: rounding
+    while spare < divide_up(int(max(real_src, real_tgt) + spare), max_tokens) + rounding_dummies:
         spare += 1
     num_tgt = _round_up(real_tgt + spare)
     num_src = _round_up(real_src + spare)
@@ -177,7 +181,7 @@ def slices(buffer: Tensor, num_src: int, num_tgt: int, num_offsets: int) -> dict
 
 def _slice_sizes(num_src: int, num_tgt: int, num_offsets: int) -> list[int]:
     """The int64 words of each slice; int32 offsets get a multiple of 16 bytes: kernels read aligned tensors faster."""
-    words = -(-num_offsets // 4) * 2
+    words = divide_up(num_offsets, 4) * 2
     return [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words]
 
 
@@ -192,7 +196,7 @@ def pack(src: Side, tgt: Side, pairs: Ints, shape: Shape, pad_id: int, start_id:
     lengths = src.lengths[pairs], tgt.lengths[pairs]
     num_src, num_tgt = (int(side.sum()) for side in lengths)
     tails = shape.num_src - num_src, shape.num_tgt - num_tgt
-    num_dummies = max(-(-tail // shape.max_tokens) for tail in tails)
+    num_dummies = max(divide_up(tail, shape.max_tokens) for tail in tails)
     assert num_dummies <= min(tails) or max(tails) == 0, "the spare positions hold every dummy"
     dimensions = shape.num_src, shape.num_tgt, shape.max_sentences + 1
     buffer = torch.empty(sum(_slice_sizes(*dimensions)), dtype=torch.int64)

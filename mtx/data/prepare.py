@@ -293,35 +293,44 @@ def _choose(cleaned_path: Path, tallies: list[Tally], sets: list[EvalSet], corpo
     tgt_hashes = table["tgt_hash"].to_numpy()
     dates = table["date"].to_numpy()
     files = hash_pairs(corpus, table["file"].to_numpy())
-    kept_rows = np.arange(table.num_rows)  # the pair that each one's source keeps
-    first_date = {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates]
-    units = np.flatnonzero(dates >= first_date)
-    choices = choose_translations(src_hashes[units], tgt_hashes[units], dates[units], files[units])
-    kept_rows[units] = units[choices]
-    is_kept = kept_rows == np.arange(table.num_rows)
-    is_first = is_kept.copy()
-    is_first[is_kept] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_kept])
+    all_rows = np.arange(table.num_rows)
+    if data.duplicates == "newest":
+        compared_rows = all_rows
+    elif data.duplicates == "auto":
+        compared_rows = np.flatnonzero(dates > 0)  # units of memories and bilingual files
+    else:
+        compared_rows = all_rows[:0]
+    chosen_rows = all_rows.copy()  # for each pair, the one with its source to learn from
+    choices = choose_translations(
+        src_hashes[compared_rows], tgt_hashes[compared_rows], dates[compared_rows], files[compared_rows]
+    )
+    chosen_rows[compared_rows] = compared_rows[choices]
+    is_chosen_translation = chosen_rows == all_rows
+    is_first_copy = is_chosen_translation.copy()
+    is_first_copy[is_chosen_translation] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_chosen_translation])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
-    is_same = tgt_hashes == tgt_hashes[kept_rows]
+    is_in_chosen_file = files == files[chosen_rows]
+    is_older = dates < dates[chosen_rows]
+    has_chosen_target = tgt_hashes == tgt_hashes[chosen_rows]
     masks = {
-        "older translation": ~is_kept & ((files == files[kept_rows]) | (dates < dates[kept_rows]) & ~is_same),
-        "duplicate": ~is_first & is_same,
-        "other translation": ~is_kept,
+        "older translation": ~is_chosen_translation & (is_in_chosen_file | (is_older & ~has_chosen_target)),
+        "duplicate": ~is_first_copy & has_chosen_target,
+        "other translation": ~is_chosen_translation,
     }
-    masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first)
-    is_chosen = np.ones(table.num_rows, np.bool_)
+    masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first_copy)
+    is_used = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
         rows = slice(stop, stop + tally.num_kept)
         stop = rows.stop
         for reason, mask in masks.items():  # the first reason counts
-            is_dropped = mask[rows] & is_chosen[rows]
-            is_chosen[rows] ^= is_dropped
+            is_dropped = mask[rows] & is_used[rows]
+            is_used[rows] &= ~is_dropped
             if reason == HELD_OUT:
                 tally.num_held_out = int(is_dropped.sum())
             elif is_dropped.any():
                 tally.count(reason, PairGroup.of(table[rows], is_dropped))
-    return is_chosen
+    return is_used
 
 
 def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:

@@ -215,7 +215,7 @@ class CTranslate2Engine:
         Those with a prefix (tokens that the translation must begin with) get their own batches: CTranslate2 would
         search the other sentences of a batch differently if one had a prefix.
         """
-        share = -(-sum(len(request.source) for request in requests) // num_workers)
+        share = math.ceil(sum(len(request.source) for request in requests) / num_workers)
         longest_first = sorted(requests, key=lambda request: (bool(request.prefix), -len(request.source)))
         for _, group in itertools.groupby(longest_first, key=lambda request: bool(request.prefix)):
             batch: list[Request] = []

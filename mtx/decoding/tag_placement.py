@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise, takewhile, zip_longest
+from itertools import accumulate, groupby, pairwise, takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -79,12 +80,13 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
     texts = [Marked()]
     depth = 0
     length = 0
-    for part, following in zip_longest(marked, marked[1:], fillvalue=""):
+    for number, part in enumerate(marked):
         if isinstance(part, str):
             length += len(part)
         else:
+            following = raw(marked[number + 1 : number + 2])
             is_line = part.is_break and not _BLANK.search(part.raw)
-            is_cut = is_line and length < _SHORT_LINE and not raw([following]).lstrip()[:1].islower()
+            is_cut = is_line and length < _SHORT_LINE and not following.lstrip()[:1].islower()
             if is_line:
                 length = 0
             if not depth and (is_cut or _BETWEEN_SENTENCES.search(part.raw)):
@@ -200,14 +202,22 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
         words = re.finditer(r"\S+", tgt)
         links = [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words]
     joined_links = _join_links(tgt, links)
-    joined_links = joined_links[:: 1 + len(tags) * len(joined_links) // _MOST_WORK]
-    placed = _places(tags, _Aligned(src, tgt, joined_links, 0, len(tgt)))
+    work = len(tags) * len(joined_links)
+    if work >= _MOST_WORK:
+        joined_links = joined_links[:: 1 + work // _MOST_WORK]  # every second or third one, and so on, to save time
+    places = _places(tags, _Aligned(src, tgt, joined_links, 0, len(tgt)))
+    placed = [(_skip_space(tgt, at), tag) for at, tag in places]
     result = Marked()
     num_written = 0  # characters of the translation
-    for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
-        result += [tgt[num_written:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
+    for at, group in groupby(placed, key=itemgetter(0)):
+        result += [tgt[num_written:at].rstrip(), *_add_spaces([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         num_written = at
     return [part for part in [*result, tgt[num_written:]] if raw([part])]  # without the ends that `divided` adds
+
+
+def _skip_space(text: str, start: int) -> int:
+    """The first character from `start` on that is not a space; the end of the text if there is none."""
+    return len(text) - len(text[start:].lstrip())
 
 
 def _join_links(tgt: str, links: Links) -> list[Link]:
@@ -229,7 +239,7 @@ def _join_links(tgt: str, links: Links) -> list[Link]:
     return joined
 
 
-def _space(tags: Tags, before: str, following: str) -> Marked:
+def _add_spaces(tags: Tags, before: str, following: str) -> Marked:
     """The tags of one position, with spaces before, between and after them as in the source and between words.
 
     Args:
@@ -238,29 +248,38 @@ def _space(tags: Tags, before: str, following: str) -> Marked:
     first = tags[0]
     last = tags[-1]
     preceding = before.rstrip()[-1:]
-    spaces = [
-        first.before.isspace() or (preceding.isalnum() and _stands_apart(first, first.before)),
-        *(
-            (tag.after.isspace() and next_tag.before.isspace())
-            or (_stands_apart(tag, tag.after) and _stands_apart(next_tag, next_tag.before))
-            for tag, next_tag in pairwise(tags)
-        ),
-        last.after.isspace() or (following.isalnum() and _stands_apart(last, last.after)),
+    has_space_before = first.before.isspace() or (preceding.isalnum() and _stands_apart(first, first.before))
+    has_space_after = last.after.isspace() or (following.isalnum() and _stands_apart(last, last.after))
+    have_space_between = [
+        (tag.after.isspace() and next_tag.before.isspace())
+        or (_stands_apart(tag, tag.after) and _stands_apart(next_tag, next_tag.before))
+        for tag, next_tag in pairwise(tags)
     ]
-    if not before[-1:].isspace():  # only tags that replace a word need spaces here
-        kinds = "".join(placed.tags[0].kind for placed in tags)
-        is_word = any(placed.is_word for placed in tags) or "openclose" in kinds
+    if before[-1:].isspace():
+        has_space = has_space_before or any(have_space_between) or has_space_after
+        if not has_space and not any(placed.ends_word for placed in tags):
+            closing = list(takewhile(lambda placed: placed.tags[0].kind == "close", tags))
+            return [*_unplaced(closing), " ", *_unplaced(tags[len(closing) :])]
+    else:  # only tags that replace a word need spaces here
+        kinds = [placed.tags[0].kind for placed in tags]
+        has_empty_pair = ("open", "close") in pairwise(kinds)
+        is_word = has_empty_pair or any(placed.is_word for placed in tags)
         if not is_word or first.ends_word or preceding in _OPENING:
-            spaces[0] = False
+            has_space_before = False
         if not is_word or last.ends_word or following in _CLOSING:
-            spaces[-1] = False
-    elif not any(spaces) and not any(placed.ends_word for placed in tags):
-        num_closing = sum(1 for _ in takewhile(lambda placed: placed.tags[0].kind == "close", tags))
-        spaces[num_closing] = True
+            has_space_after = False
     parts = Marked()
-    for has_space, placed in zip(spaces, tags, strict=False):
-        parts += [" " if has_space else "", *placed.tags]
-    return [*parts, " " if spaces[-1] else ""]
+    if has_space_before:
+        parts.append(" ")
+    for placed, has_space in zip(tags, [*have_space_between, has_space_after], strict=True):
+        parts += placed.tags
+        if has_space:
+            parts.append(" ")
+    return parts
+
+
+def _unplaced(tags: Tags) -> list[Tag]:
+    return [tag for placed in tags for tag in placed.tags]
 
 
 def _stands_apart(placed: Placed, neighbour: str) -> bool:

@@ -19,6 +19,7 @@ from mtx.decoding import metrics
 from mtx.decoding.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES, FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
+from mtx.formatting import divide_up
 from mtx.storage import durable
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import QUALITY, RunLayout, find_run
@@ -188,7 +189,7 @@ def fit_isotonic(predicted: Floats, scores: Floats) -> list[list[float]]:
     Neighbouring bins whose means fall are pooled (pool adjacent violators; Ayer et al. 1955).
     """
     pooled = list[Floats]()  # rows: predicted, scores
-    num_bins = min(20, -(-len(scores) // _LINES_OF_A_BIN))
+    num_bins = min(20, divide_up(len(scores), _LINES_OF_A_BIN))
     for bin_lines in np.array_split(np.argsort(predicted, kind="stable"), num_bins):
         lines = np.stack([predicted[bin_lines], scores[bin_lines]])
         while pooled and (pooled[-1].mean(axis=1) >= lines.mean(axis=1)).any():

@@ -26,7 +26,7 @@ from mtx.decoding.load import check_is_transformer
 from mtx.decoding.options import EXTRA_LENGTH, Lines
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
-from mtx.formatting import did_you_mean, install_command
+from mtx.formatting import did_you_mean, divide_up, install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
 from mtx.interop.cards import Comparison, export_card
 from mtx.interop.fairseq_models import export_fairseq
@@ -112,8 +112,9 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     texts = Texts()
     if run and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
+        lines_per_pair = divide_up(_NUM_LINES, len(pairs))
         for number, pair in enumerate(pairs):
-            texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
+            texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[:lines_per_pair])
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
     kind = to

@@ -26,6 +26,7 @@ from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.documents import html
 from mtx.documents.edits import apply
 from mtx.errors import UsageError
+from mtx.formatting import divide_up
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -133,7 +134,7 @@ class TranslationQueue:
         with self._lock:
             batch = list[_Item]()
             items_left = list[_Item]()
-            room = min(self._batch_tokens, -(-self.waiting_tokens() // (self._num_idle + 1)))
+            room = min(self._batch_tokens, divide_up(self.waiting_tokens(), self._num_idle + 1))
             for item in self._waiting:
                 if room <= 0 or (batch and item.function != batch[0].function):
                     items_left.append(item)

@@ -29,7 +29,7 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import SCORED_TOKENS, score_pairs
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError, UsageError, first_line, is_out_of_memory
-from mtx.formatting import format_size
+from mtx.formatting import divide_up, format_size
 from mtx.model import architectures
 from mtx.model.architectures import num_parameters
 from mtx.model.device import (
@@ -67,9 +67,10 @@ _LOSS_LIMIT = 2**-9
 _GRADIENT_LIMIT = 0.04
 _PARAMETER_LIMIT = 0.1
 _LEAST_SHARE = 1e-3  # the least share of the norm that a difference is relative to: biases of keys have only rounding
-# Compiling took 45 seconds on an H100 and halved the time of a step. Recorded, one took 3 ms and 1 s for 1.4e14 FLOP.
-_REPAYS_S = 180  # less may not, since a short step of a small model also waits for the host
-_STEP_S = 0.003
+# Compiling took 45 seconds on an H100 and halved the time of a step. Shorter trainings may not repay it, since a short
+# step of a small model also waits for the host.
+_LEAST_COMPILED_S = 180
+_STEP_S = 0.003  # of a recorded step, not compiled, and a second more for each 1.4e14 FLOP
 _FLOPS = 1.4e14
 _CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
@@ -163,7 +164,7 @@ def first_choices(config: Config, device: torch.device, data: PreparedData, rank
     seconds = min(last_step * (_STEP_S + flops / _FLOPS), training.time_limit or math.inf)
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
     kernel = attention_kernel(config.model, device, precision)
-    return RuntimeChoices(str(device), precision, 0, kernel, threads, seconds > _REPAYS_S)
+    return RuntimeChoices(str(device), precision, 0, kernel, threads, seconds > _LEAST_COMPILED_S)
 
 
 def cpu_micro_batch(config: Config) -> int:
@@ -192,7 +193,7 @@ def micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedDa
                 f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
                 "use a smaller model.preset, or device=cpu",
             )
-        size = max(-(-size // 2), longest)
+        size = max(divide_up(size, 2), longest)
     logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
     return size
 
@@ -221,7 +222,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     longest = config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 2 if config.training.shard else 1  # at least
-    sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
+    sizes = [divide_up(parameter.numel(), num_shards) for parameter in model.parameters()] * 6
     reserved = [torch.zeros(size, device=runtime.device) for size in sizes]
     _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
     micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too

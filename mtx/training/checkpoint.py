@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
 START_AGAIN = "use another run_dir=DIR to start again"
-_MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
+_MOST_LOST = 4  # checkpoints in a row; a disk may be full for a while
 _MOST_COPIED_BYTES = 1 << 30  # of host memory; writing as much takes a second or two
 _RECENT = 0.75  # of the steps; docs/archive/decisions-2026.md (2026-11-22) has the figures
 
@@ -247,7 +247,8 @@ def averaged_steps(paths: RunLayout, training: TrainingConfig) -> list[int]:
 class AsyncCheckpointer:
     """Writes the checkpoints of one start of a run: one at a time, on a thread, so that training waits for no disk.
 
-    A failed write becomes a deferred error, and the checkpoint before it stays; `_MOST_LOST` in a row end training.
+    A failed write becomes a deferred error, and the checkpoint before it stays; more than `_MOST_LOST` failures in a
+    row end training.
 
     Attributes:
         saved: the state that was written last, or is being written.
@@ -266,19 +267,22 @@ class AsyncCheckpointer:
         self._num_lost = 0  # checkpoints in a row
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
 
-    def is_due(self, state: State, most_lost: int = _MOST_LOST) -> bool:
-        """Whether a state is not saved yet; waits for the end of the last write.
+    def require_few_losses(self, most_lost: int = _MOST_LOST) -> None:
+        """Wait for the end of the last write.
 
         Raises:
-            MtxError: if the previous checkpoint was not finite, or `most_lost` could not be written.
+            MtxError: if the state to write was not finite, or more than `most_lost` writes in a row have failed.
         """
         self.settle(wait=True)
-        if self._num_lost >= most_lost:
+        if self._num_lost > most_lost:
             raise MtxError(
                 f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}",
                 "check the disk, and rerun the same command to resume from the last checkpoint",
             )
-        return bool(state.step) and state != self.saved
+
+    def is_due(self, state: State) -> bool:
+        """Whether a state has steps, and is neither written nor being written."""
+        return state.step > 0 and state != self.saved
 
     def save(self, copies: Snapshot, state: State) -> None:
         """Start to write a checkpoint of `state`, and then remove the checkpoints no longer needed.
@@ -314,6 +318,6 @@ class AsyncCheckpointer:
             self.saved = State()
             self._num_lost += 1
 
-    def finish(self, state: State) -> None:
-        """Wait until `state` is written; raises MtxError if it could not be."""
-        self.is_due(state, most_lost=1)
+    def finish(self) -> None:
+        """Wait until the last state is written; raises MtxError if it could not be."""
+        self.require_few_losses(most_lost=0)

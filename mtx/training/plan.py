@@ -33,16 +33,16 @@ _REPEATS = 3
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
-_ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
+_ENOUGH = 0.75  # of the best row's share of the tokens that it needs, which is then at most a third larger
 # docs/archive/decisions-2026.md (2026-11-27) has the measurements of these two.
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved
-_RDROP_EPOCHS = 20  # that take as long as half of them with R-Drop
+_RDROP_EPOCHS = 20  # without R-Drop, for which the time must have room: they take as long as 10 with it
 _RDROP = "training.rdrop_alpha"
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 
 class Plan(NamedTuple):
-    """What a run trains: a row, its values and why, and the rows that were measured with their speeds."""
+    """What a run trains: a row, its values and why, and the seconds for a target token of each measured row."""
 
     row: int
     values: dict[str, Any]
@@ -51,17 +51,18 @@ class Plan(NamedTuple):
 
 
 def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens: float, min_tokens: int = 1) -> Plan:
-    """The plan for a text: the largest row than which no smaller one is at least a third better off.
+    """The plan for a text: its row, or a smaller one if the time allows that one much more of what it needs.
 
     Args:
-        seconds_per_token: of training without R-Drop, for a target token, by row: that of the text, then smaller ones.
+        seconds_per_token: of training without R-Drop, for a target token, by row: that of the text, and smaller ones.
         limit_s: seconds for steps; infinity without a limit.
         epoch_tokens: the target tokens of an epoch.
         min_tokens: the least target tokens of a step.
     """
-    shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
-    text_row = next(iter(shares))
-    row = next(row for row in shares if shares[row] >= _ENOUGH * max(shares.values()))
+    shares = {row: _affordable_share(row, seconds, limit_s) for row, seconds in seconds_per_token.items()}
+    best_share = max(shares.values())
+    text_row = max(shares)
+    row = max(row for row, share in shares.items() if share >= _ENOUGH * best_share)
     reason = "the measured size nearest to the text"
     if row != text_row:
         reason = f"the time has room for {shares[text_row]:.0%} of what the sizes for {text_row:,} pairs need"
@@ -85,9 +86,9 @@ def _rdrop_alpha(row: int, num_tokens: float, epoch_tokens: float) -> float:
     return float(row_values(row)[_RDROP]) if num_tokens >= _RDROP_EPOCHS * epoch_tokens else 0.0
 
 
-def _share(row: int, speed: float, limit_s: float) -> float:
-    """What a time has of the tokens that a row needs."""
-    return min(1.0, limit_s / speed / needed_tokens(row))
+def _affordable_share(row: int, seconds_per_token: float, limit_s: float) -> float:
+    """The share of the tokens that a row needs for which a time has room, at most 1."""
+    return min(1.0, limit_s / seconds_per_token / needed_tokens(row))
 
 
 def measure(row: int, config: Config, data: PreparedData, device: torch.device, most_s: float) -> float:
@@ -125,10 +126,10 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
     usable_s = inf if limit is None else _USED_SHARE * limit
     epoch_tokens = _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
-    for row, speed in plan["seconds_per_token"]:
+    for row, seconds_per_token in plan["seconds_per_token"]:
         max_epochs = row_values(row)["training.max_epochs"]
-        epoch_s = epoch_tokens * speed
-        if _rdrop_alpha(row, usable_s / speed, epoch_tokens):
+        epoch_s = epoch_tokens * seconds_per_token
+        if _rdrop_alpha(row, usable_s / seconds_per_token, epoch_tokens):
             epoch_s *= 2
         if limit is None:
             whole_time = format_duration(max_epochs * epoch_s)
@@ -169,16 +170,18 @@ def decide(
         prepare_device(device, config.training.deterministic)
         text_row = int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
-        speeds = {}
+        seconds_per_token = {}
         for row in [text_row, *smaller_rows(text_row)]:
             seconds_by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
-            speeds[row] = 1 / sum(1 / seconds for seconds in seconds_by_rank)
-            if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
+            seconds_per_token[row] = 1 / sum(1 / seconds for seconds in seconds_by_rank)
+            share = _affordable_share(row, seconds_per_token[row], limit_s)
+            if len(seconds_per_token) >= num_rows and share == 1:
                 break
         epoch_tokens = _epoch_tokens(config, data)
         min_tokens = config.data.max_tokens
-        plan = choose(speeds, limit_s, epoch_tokens, min_tokens)
-        rows = {choose(speeds, factor * limit_s, epoch_tokens, min_tokens).row for factor in (1 / _NOISE, _NOISE)}
+        plan = choose(seconds_per_token, limit_s, epoch_tokens, min_tokens)
+        noise = (1 / _NOISE, _NOISE)
+        rows = {choose(seconds_per_token, factor * limit_s, epoch_tokens, min_tokens).row for factor in noise}
         reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows - {plan.row})])
         recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:

@@ -34,7 +34,7 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.quality import Advice, score_by_advice
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
-from mtx.formatting import counted, format_duration
+from mtx.formatting import counted, divide_up, format_duration
 from mtx.model.device import free_unused_memory
 from mtx.storage import durable
 from mtx.storage.model_description import info_of
@@ -188,7 +188,7 @@ def _announce(trainer: Trainer) -> None:
     num_ranks = trainer.ranks.size
     last_step, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last_step - trainer.state.step)
-    num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
+    num_saves = divide_up(steps, min(training.checkpoint_every, training.validate_every)) + 1
     checkpoint.check_space(trainer.paths, trainer.model, num_saves, training)
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     in_each_rank = f" in each of {num_ranks} ranks" if num_ranks > 1 else ""

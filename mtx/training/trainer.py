@@ -24,6 +24,7 @@ from mtx.config.limits import MAX_COUNT
 from mtx.data.packing import LoadedStep, load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
+from mtx.formatting import divide_up
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
@@ -185,7 +186,7 @@ class Trainer(Run):
                 self._save()
                 stop = int(*ranks.maximum(self._signals.stop))
                 if ranks.is_rank_zero:
-                    self.checkpointer.finish(self.state)
+                    self.checkpointer.finish()
                     if not stop:
                         logger.info(f"training ends at step {self.state.step} ({reason})")
                         self.record("end", step=self.state.step, reason=reason)
@@ -228,7 +229,7 @@ class Trainer(Run):
         """
         size = self.runtime.micro_batch_tokens
         longest = self.config.data.max_tokens
-        half = max(longest, -(-size // 2))
+        half = max(longest, divide_up(size, 2))
         text = f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
         if self._has_halved or size <= longest:
             raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
@@ -394,7 +395,12 @@ class Trainer(Run):
         self._report_updates(wait=True)
         started = time.monotonic()
         ranks = self.ranks
-        if not ranks.run_on_rank_zero(lambda: self.checkpointer.is_due(self.state)):
+
+        def is_due() -> bool:
+            self.checkpointer.require_few_losses()
+            return self.checkpointer.is_due(self.state)
+
+        if not ranks.run_on_rank_zero(is_due):
             return
         copies = self.strategy.snapshot()
 

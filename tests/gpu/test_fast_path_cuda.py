@@ -174,7 +174,7 @@ def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkey
     paths = RunLayout(tmp_path)
     writer = AsyncCheckpointer(paths, TrainingConfig.model_validate({}), DeferredErrors(), State())
     writer.save(checkpoint.snapshot(model, adam(model)), State(step=3))
-    writer.finish(State(step=3))
+    writer.finish()
     writer.thread.shutdown()
     assert paths.checkpoint(3).is_dir() and devices == [torch.device(LAST).index]
 

@@ -6,6 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from mtx.formatting import (
     color_labels,
     did_you_mean,
+    divide_up,
     format_size,
     in_color,
     install_command,
@@ -119,3 +122,10 @@ def test_a_missing_file_is_answered_with_the_most_similar_name(
         (tmp_path / name).touch()
     expected = f", did you mean {tmp_path / meant}?" if meant else ""
     assert did_you_mean(tmp_path / missing) == expected
+
+
+def test_divide_up_rounds_every_quotient_up() -> None:
+    for dividend in range(-20, 21):
+        for divisor in range(1, 8):
+            assert divide_up(dividend, divisor) == ceil(Fraction(dividend, divisor))
+    assert divide_up(10**30 + 1, 10) == 10**29 + 1  # a float would be less exact
