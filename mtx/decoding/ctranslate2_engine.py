@@ -7,7 +7,6 @@ maximum length.
 """
 
 import functools
-import itertools
 import logging
 import math
 import os
@@ -216,10 +215,11 @@ class CTranslate2Engine:
         search the other sentences of a batch differently if one had a prefix.
         """
         share = math.ceil(sum(len(request.source) for request in requests) / num_workers)
-        longest_first = sorted(requests, key=lambda request: (bool(request.prefix), -len(request.source)))
-        for _, group in itertools.groupby(longest_first, key=lambda request: bool(request.prefix)):
+        without_prefix = [request for request in requests if not request.prefix]
+        with_prefix = [request for request in requests if request.prefix]
+        for group in filter(None, (without_prefix, with_prefix)):
             batch: list[Request] = []
-            for request in group:
+            for request in sorted(group, key=lambda request: len(request.source), reverse=True):
                 if batch and len(batch[0].source) * (len(batch) + 1) > min(self.batch_tokens, share):
                     yield batch
                     batch = []
