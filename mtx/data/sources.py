@@ -181,7 +181,7 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _find_directions(
-    data: DataConfig, key: str, text: TrainText | str, find: Callable[[Languages, Columns], Corpus] | None = None
+    data: DataConfig, key: str, text: TrainText | str, find: Callable[[Languages, bool], Corpus] | None = None
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
@@ -190,7 +190,7 @@ def _find_directions(
     one direction.
 
     Args:
-        find: finds the text of two languages, with the columns of a table; None: `_find`.
+        find: finds the text of two languages, which it must name or not; None: `_find`.
     """
     text = TrainText(name=text, weight=None) if isinstance(text, str) else text
     find = find or partial(_find, data, text.name, key)
@@ -201,7 +201,7 @@ def _find_directions(
     problem: MtxError = DataError(f"data.{key}: {text.name}: its src and tgt are not among {data.direction}")
     for pair in possible_pairs:
         try:
-            corpus = find(pair, data.columns if is_named else pair)
+            corpus = find(pair, not is_named)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
                 if not corpus.is_folder:
                     corpus = _in_order(replace(corpus, name=text.name), data.columns)
@@ -245,11 +245,14 @@ def _swap_sides(block: PairBlock) -> PairBlock:
     return replace(block, src=block.tgt, tgt=block.src)
 
 
-def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
+def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name_languages: bool) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
     Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
     With `{src}` and `{tgt}` in its name, it may be a file or folder that is named, and read, in the opposite direction.
+
+    Args:
+        must_name_languages: whether columns or units must name both languages; data.columns then does not count.
 
     Raises:
         UsageError: if there is no such file, or it is not text.
@@ -288,8 +291,11 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         paths = sides[:2] if path in sides else [path]
         raise no_pairs(*paths)
     is_table = not isinstance(reader, BilingualReader)
-    if not is_table and columns is data.columns:  # which are those of tables
-        columns = ()
+    columns: Columns = ()
+    if must_name_languages:
+        columns = languages
+    elif is_table:
+        columns = data.columns
     if candidates[path] != languages and not data.directions:
         columns = columns[::-1]  # they are those of the source and the target, and the file is read from its target
     languages = candidates[path]
@@ -362,7 +368,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         if isinstance(text, Path):
             # Its reader then takes the regions that are asked for
             if any({*pair} <= possible_codes for pair in text_directions):
-                parts.append(_find(unnamed, str(text), key, languages, data.columns))
+                parts.append(_find(unnamed, str(text), key, languages, must_name_languages=False))
             continue
         for sides in (text, text[::-1]):
             if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
@@ -459,7 +465,8 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         name = f"{hub.name} {split}"
         rows = builder.as_dataset(split=split).with_format("arrow")
 
-        def find_sides(languages: Languages, columns: Columns) -> Corpus:
+        def find_sides(languages: Languages, must_name_languages: bool) -> Corpus:
+            columns = languages if must_name_languages else data.columns
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
             return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
 

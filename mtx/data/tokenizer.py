@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import sentencepiece
 
@@ -239,28 +239,45 @@ class Tokenizer:
             models: JointModel = read_split(model_path, tgt_paths[0], json_path, pieces)
         else:
             models = read_joint(model_path)
+        tokenizer = cls._from_description(models, description)
+        if tokenizer is None:
+            raise DamagedFileError(
+                f"{json_path}: its normalization, tags, languages or pieces do not match {model_path.name}"
+            )
+        return tokenizer
+
+    @classmethod
+    def _from_description(cls, models: JointModel, description: Json) -> "Tokenizer | None":
+        """The tokenizer with these models that `_description` describes; None if it is impossible or has others."""
+        form: Any = description.get("normalization")
+        tags: Any = description.get("tags")
+        if form not in get_args(Form) or not _has_names(tags):
+            return None
+        num_reserved = description.get("reserved", models.num_reserved)
+        if type(num_reserved) is not int:
+            return None
         has_marks = "marks" in description
-        num_marks = len(TERM_MARKS) if has_marks else 0
-        match {"reserved": models.num_reserved, "languages": {"rule": "target", "ids": {}}, **description}:
-            case {
-                "normalization": form,
-                "tags": dict(tags),
-                "reserved": num_reserved,
-                "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
-            } if (
-                form in get_args(Form)
-                and all(map(TAG.fullmatch, [*tags, *ids]))
-                and type(num_reserved) is int
-                and len(tags) <= num_reserved - num_marks <= MAX_PIECES
-                and bool(ids) == ("languages" in description)
-                and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
-            ):
-                tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
-                if description == {**description, **tokenizer._description()}:
-                    return tokenizer
-        raise DamagedFileError(
-            f"{json_path}: its normalization, tags, languages or pieces do not match {model_path.name}"
-        )
+        most_tags = num_reserved - len(TERM_MARKS) if has_marks else num_reserved
+        if not len(tags) <= most_tags <= MAX_PIECES:
+            return None
+        rule: Any = "target"
+        ids: Any = {}
+        if "languages" in description:
+            languages = description["languages"]
+            if not isinstance(languages, dict):
+                return None
+            rule = languages.get("rule")
+            ids = languages.get("ids")
+            if rule not in get_args(Rule) or not _has_names(ids) or not ids:
+                return None
+        for token in ids.values():
+            if type(token) is not int or not UNK_ID < token < len(models.pieces):
+                return None
+        tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
+        for key, value in tokenizer._description().items():
+            if description.get(key) != value:
+                return None
+        return tokenizer
 
     def _description(self) -> Json:
         num_reserved = self.num_ids - self.num_pieces
@@ -275,6 +292,11 @@ class Tokenizer:
             **languages,
             "pieces": self.models.vocabulary,
         }
+
+
+def _has_names(value: Any) -> bool:
+    """Whether part of a description is a mapping from names of tags or languages."""
+    return isinstance(value, dict) and all(map(TAG.fullmatch, value))
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:

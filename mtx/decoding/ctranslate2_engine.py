@@ -7,7 +7,6 @@ maximum length.
 """
 
 import functools
-import itertools
 import logging
 import math
 import os
@@ -50,7 +49,7 @@ _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
 _DISABLED = -1e9  # a beam that CTranslate2 disabled has -1e10, such as one that ends right after a prefix
-LogProbs = dict[tuple[int, ...], float]  # of hypotheses
+LogProbs = dict[tuple[int, ...], float | None]  # of hypotheses; None until it is known
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _PRECISIONS = {kind: name for name, kind in COMPUTE_TYPES.items()}
 _CUBLAS_HELP = (
@@ -168,7 +167,7 @@ class CTranslate2Engine:
             (request, ids)
             for request in requests
             for ids, log_prob in hypotheses[request.number].items()
-            if math.isnan(log_prob)
+            if log_prob is None
         ]
         scored = runtime.score_batch(
             [self._pieces(request.source[:-1]) for request, _ in missing],
@@ -183,10 +182,10 @@ class CTranslate2Engine:
             hypotheses[request.number][ids] = log_prob
         candidates_by_source = []
         for log_probs in hypotheses:
-            candidates = [
-                Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha))
-                for ids, log_prob in log_probs.items()
-            ]
+            candidates = list[Candidate]()
+            for ids, log_prob in log_probs.items():
+                assert log_prob is not None, "what was missing has been scored"
+                candidates.append(Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha)))
             candidates.sort(key=lambda candidate: -candidate.score)
             candidates_by_source.append(candidates)
         return candidates_by_source
@@ -216,10 +215,11 @@ class CTranslate2Engine:
         search the other sentences of a batch differently if one had a prefix.
         """
         share = math.ceil(sum(len(request.source) for request in requests) / num_workers)
-        longest_first = sorted(requests, key=lambda request: (bool(request.prefix), -len(request.source)))
-        for _, group in itertools.groupby(longest_first, key=lambda request: bool(request.prefix)):
+        without_prefix = [request for request in requests if not request.prefix]
+        with_prefix = [request for request in requests if request.prefix]
+        for group in filter(None, (without_prefix, with_prefix)):
             batch: list[Request] = []
-            for request in group:
+            for request in sorted(group, key=lambda request: len(request.source), reverse=True):
                 if batch and len(batch[0].source) * (len(batch) + 1) > min(self.batch_tokens, share):
                     yield batch
                     batch = []
@@ -245,17 +245,26 @@ class CTranslate2Engine:
     def _hypotheses(self, request: Request, by_beam: list[list[str]], scores: list[float]) -> LogProbs:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
-        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there and for a disabled beam it
-        is NaN. Where no scores are needed it is 0, but NaN for an empty hypothesis: without numbers it writes none.
+        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there and for a disabled beam the
+        log-probability is None, so that the hypothesis is scored later. Where no scores are needed it is 0.
+
+        Args:
+            scores: empty if none are needed.
         """
         hypotheses = LogProbs()
-        for pieces, score in zip(by_beam, scores or [0.0 if by_beam[0][1:] else math.nan], strict=True):
+        for number, pieces in enumerate(by_beam):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
                 ids = [*ids[: request.limit - 1], EOS_ID]
-            is_scored = is_whole and len(request.prefix) == self.tokenizer.num_forced and score > _DISABLED
-            hypotheses.setdefault(tuple(ids), score if is_scored else math.nan)
+            if scores:
+                log_prob = scores[number]
+                is_usable = log_prob > _DISABLED
+            else:
+                log_prob = 0.0
+                is_usable = len(pieces) > 1  # without numbers CTranslate2 writes nothing: scoring this finds it out
+            is_scored = is_whole and len(request.prefix) == self.tokenizer.num_forced and is_usable
+            hypotheses.setdefault(tuple(ids), log_prob if is_scored else None)
         return hypotheses
 
 

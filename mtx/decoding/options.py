@@ -169,6 +169,7 @@ class Request(NamedTuple):
         limit: most target tokens, `</s>` included, at least 1.
         prefix: target ids that its translations must begin with.
         sample: the number of the sample, if samples are drawn.
+        source_number: the number of the source, which has a request for each sample.
     """
 
     number: int
@@ -176,6 +177,7 @@ class Request(NamedTuple):
     limit: int
     prefix: list[int]
     sample: int = 0
+    source_number: int = 0
 
 
 class Candidate(NamedTuple):
@@ -251,8 +253,9 @@ def new_requests(
     """Returns a request for each source, or for each of its samples."""
     num_samples = options.sampling.num_samples if options.sampling else 1
     requests = list[Request]()
-    for source, prefix in zip(sources, prefixes, strict=True):
+    for source_number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
         limit = options.max_length or len(source) + EXTRA_LENGTH
         limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
-        requests += [Request(len(requests) + n, source, limit, prefix, n) for n in range(num_samples)]
+        for sample in range(num_samples):
+            requests.append(Request(len(requests), source, limit, prefix, sample, source_number))
     return requests

@@ -176,7 +176,7 @@ class TorchEngine:
             candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options, update)
         candidates_by_source = [list[Candidate]() for _ in sources]
         for request in requests:
-            candidates_by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
+            candidates_by_source[request.source_number] += candidates[request.number]
         return candidates_by_source
 
     def log_probs(self, src: Sentences, tgt: Sentences, alpha: float) -> list[ForcedScore]:

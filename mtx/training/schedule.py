@@ -173,7 +173,8 @@ class Schedule:
             return None
         elif reason == "time_limit" and first_step < step:  # a validation made the end seem nearer: use the margin
             latest = step + int((last_step - step) / _MARGIN)
-            last_step = next(n for n in range(last_step, latest + 1) if n == latest or n - round(share * n) == step)
+            while last_step < latest and last_step - round(share * last_step) != step:
+                last_step += 1
         return Cooldown(step + 1, last_step, reason, float(getattr(self._training, reason)))
 
     def _end_by_time_limit(self, state: State, now_s: float) -> int | None:

@@ -184,7 +184,7 @@ class Trainer(Run):
                 with suppress(InterruptedTrainingError):
                     reason = self._take_steps()
                 self._save()
-                stop = int(*ranks.maximum(self._signals.stop))
+                stop = int(ranks.maximum(self._signals.stop)[0])
                 if ranks.is_rank_zero:
                     self.checkpointer.finish()
                     if not stop:
@@ -212,7 +212,7 @@ class Trainer(Run):
         while True:
             with closing(self.load(MAX_COUNT)) as loaded:
                 try:
-                    while (reason := self._finish_step()) is None:
+                    while (reason := self._do_what_is_due()) is None:
                         self._step(next(loaded))
                     return reason
                 except (RuntimeError, MemoryError) as error:
@@ -322,8 +322,8 @@ class Trainer(Run):
             f"{checkpoint_note}use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
         )
 
-    def _finish_step(self) -> str | None:
-        """Agree with the other ranks on signals and the time, and validate and save when due.
+    def _do_what_is_due(self) -> str | None:
+        """Before a step, agree with the other ranks on signals and the time; plan the end, validate and save when due.
 
         Returns:
             the key of `training` that ends training here, if there is one.
@@ -335,12 +335,16 @@ class Trainer(Run):
         signals = self._signals
         step = self.state.step
         self.checkpointer.settle()
-        requested = signals.save_requested
+        is_save_requested = signals.save_requested
         signals.save_requested = False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
-        skip = self.device.type == "cuda" and not training.deterministic and bool(self.checkpointer.writing)
-        stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
-        if stop:
+        may_skip_save = self.device.type == "cuda" and not training.deterministic
+        skips_save = may_skip_save and self.checkpointer.writing is not None
+        # Each is the largest number of all ranks, where 1 is yes
+        any_stop, any_request, any_skip, now_s = self.ranks.maximum(
+            signals.stop, float(is_save_requested), float(skips_save), self.elapsed_s()
+        )
+        if any_stop > 0:
             raise InterruptedTrainingError
         self._plan(now_s)
         reason = self.schedule.reason_to_stop(self.state, now_s)
@@ -348,8 +352,8 @@ class Trainer(Run):
         if is_due and self.state.validated_step != step:
             now_s = self._validate(now_s)
             self._plan(now_s)  # training.patience may have run out
-        is_regular = step % training.checkpoint_every == 0 and not skips
-        if step and (save or is_regular or self.state.best_step == step):
+        is_regular = step % training.checkpoint_every == 0 and any_skip == 0
+        if step > 0 and (any_request > 0 or is_regular or self.state.best_step == step):
             self._save()
         return reason or self.schedule.reason_to_stop(self.state, now_s)
 
