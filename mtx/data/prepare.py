@@ -433,8 +433,10 @@ def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Token
         has_marks=config.data.terms is not None,
         languages=[tgt for _, tgt in pairs_of(config.data.directions)],
     )
-    few_items = 1 if text.num_pairs <= _FEW_PAIRS else 0
-    [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=few_items)
+    if text.num_pairs <= _FEW_PAIRS:
+        tokenizer = learn(text)
+    else:
+        [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=0)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
 

@@ -27,7 +27,7 @@ from mtx.evaluation.test_sets import TestSet
 from mtx.report.advice import advise_on_gains
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from tests.unit.decoding.test_codes import Fixed
+from tests.unit.decoding.test_tag_placement import Fixed
 
 GLOSSARY = Glossary({"house": "Haus", "river": "der Fluss", "old house": "Altbau"})
 
