@@ -45,8 +45,8 @@ def import_(
     You can then translate with it, evaluate it, or adapt it to your text. With hf:USER/MODEL, mtx shows the size and
     the licence of the model, then downloads it from the Hugging Face hub. Later the same command works offline.
     """
-    from mtx.interop.fairseq_models import import_fairseq
     from mtx.interop.huggingface import check_replaceable, import_marian, model_type
+    from mtx.interop.m2m100 import import_m2m100
 
     directory = Path(model)
     origin = None
@@ -61,5 +61,5 @@ def import_(
         import_marian(directory, output)
     else:
         names = [*map(str.strip, languages.split(","))] if languages else []
-        import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
+        import_m2m100(directory, output, names, keep_pieces_of, new_language, origin)
     logger.info("model: %s", output)

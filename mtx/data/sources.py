@@ -465,12 +465,12 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         name = f"{hub.name} {split}"
         rows = builder.as_dataset(split=split).with_format("arrow")
 
-        def find_sides(languages: Languages, must_name_languages: bool) -> Corpus:
+        def find_corpus(languages: Languages, must_name_languages: bool) -> Corpus:
             columns = languages if must_name_languages else data.columns
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
             return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
 
-        return _find_directions(data, "hub", name, find_sides)
+        return _find_directions(data, "hub", name, find_corpus)
 
     try:
         # The branch of the hub's own Parquet copies has a folder for each subset

@@ -29,8 +29,8 @@ from mtx.errors import MtxError, UsageError
 from mtx.formatting import did_you_mean, divide_up, install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
 from mtx.interop.cards import Comparison, export_card
-from mtx.interop.fairseq_models import export_fairseq
 from mtx.interop.huggingface import TOKENIZER_CONFIG, check_replaceable, export_huggingface, is_m2m_100
+from mtx.interop.m2m100 import export_m2m100
 from mtx.storage import durable
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import (
@@ -128,7 +128,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             if to == "ctranslate2":
                 write_ctranslate2(loaded, export_path, precision)
             elif kind == "m2m_100":
-                export_fairseq(loaded, export_path)
+                export_m2m100(loaded, export_path)
             elif to == "huggingface":
                 export_huggingface(loaded, export_path)
             else:

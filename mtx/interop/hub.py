@@ -20,7 +20,6 @@ from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 from mtx.data.sources import unreachable
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line
 from mtx.formatting import format_size
-from mtx.interop.fairseq_models import M2M100Config
 from mtx.interop.huggingface import (
     GENERATION_CONFIG,
     TARGET_MODEL,
@@ -31,6 +30,7 @@ from mtx.interop.huggingface import (
     read_json,
     validate,
 )
+from mtx.interop.m2m100 import M2M100Config
 from mtx.storage import disk, durable
 from mtx.storage.run_files import FAIRSEQ_PIECES, MARIAN_SOURCE_MODEL, MODEL_CONFIG, TOKENIZER_JSON, WEIGHTS
 from mtx.storage.streams import shows_progress

@@ -1,6 +1,6 @@
 """MarianMT directories (transformers' MarianMTModel and MarianTokenizer): export and import.
 
-Parts of it also serve `fairseq_models`, which has M2M-100 and NLLB.
+Parts of it also serve `m2m100`, which has M2M-100 and NLLB.
 
 transformers is not needed: the files have the format of version 4.48 and later. The logits equal the logits of mtx,
 which has the same architecture: a layer norm (eps 1e-5) after each residual sum, embeddings times sqrt(d_model), and

@@ -27,8 +27,8 @@ from mtx.interop.huggingface import import_marian
 from mtx.storage import disk
 from tests.integration.commands import tree
 from tests.rig import PATIENCE_S
-from tests.unit.interop.test_fairseq_models import NLLB, SMALL, write_model
 from tests.unit.interop.test_import_marian import write_marian
+from tests.unit.interop.test_m2m100 import NLLB, SMALL, write_model
 
 torch = pytest.importorskip("torch")
 

@@ -27,7 +27,7 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.interop.export import compare_export, export
-from mtx.interop.fairseq_models import find_language, import_fairseq
+from mtx.interop.m2m100 import find_language, import_m2m100
 from mtx.storage.model_description import language_pairs
 from mtx.training import init_from
 from tests.integration.commands import mtx
@@ -127,7 +127,7 @@ def copy(nllb: Path, tmp_path: Path) -> Path:
 
 
 def imported(source: Path, target: Path, *arguments: Any, **options: Any) -> LoadedModel:
-    import_fairseq(source, target, *arguments, **options)
+    import_m2m100(source, target, *arguments, **options)
     return model_directory.load(target)
 
 
@@ -467,7 +467,7 @@ def test_languages_of_older_files(copy: Path, tmp_path: Path) -> None:
 def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     licence = "CC-BY-NC-4.0" if published.name == "nllb" else "MIT"
     with caplog.at_level(logging.INFO):
-        import_fairseq(published, tmp_path / "ours", ["sw", "en"])
+        import_m2m100(published, tmp_path / "ours", ["sw", "en"])
     assert caplog.messages[0] == f"{published}: licence {licence}"
     card = (tmp_path / "ours" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and f"Licence of the model: `{licence}`" in card
@@ -557,7 +557,7 @@ def test_what_is_not_such_a_model_is_refused_by_name(
 ) -> None:
     damage(copy)
     with pytest.raises(kind, match=message) as error:
-        import_fairseq(copy, tmp_path / "ours", ["en", "sw"])
+        import_m2m100(copy, tmp_path / "ours", ["en", "sw"])
     text = str(error.value)
     assert text.startswith(str(copy)) and "\n" not in text and len(text) < 400
     assert not (tmp_path / "ours").exists()
@@ -605,7 +605,7 @@ def test_the_command_imports(nllb: Path, tmp_path: Path) -> None:
 
 def test_legacy_behaviour_is_a_warning(copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change_json(copy / "tokenizer_config.json", legacy_behaviour=True)
-    import_fairseq(copy, tmp_path / "ours", ["en", "sw"])
+    import_m2m100(copy, tmp_path / "ours", ["en", "sw"])
     assert "legacy_behaviour puts the language of a source last; mtx puts it first" in caplog.text
 
 
@@ -613,4 +613,4 @@ def test_a_table_of_positions_is_accepted(copy: Path, tmp_path: Path) -> None:
     """Old files have it, with two rows that no token uses."""
     table = transformers.models.m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding(30, 32, 1).weights
     change_weights(lambda t: t.update({"model.encoder.embed_positions.weights": table.clone()}))(copy)
-    import_fairseq(copy, tmp_path / "ours", ["en", "sw"])
+    import_m2m100(copy, tmp_path / "ours", ["en", "sw"])

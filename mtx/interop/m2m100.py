@@ -124,7 +124,7 @@ class _Family(NamedTuple):
     licence: str
 
 
-def import_fairseq(
+def import_m2m100(
     source: Path,
     target: Path,
     languages: Sequence[str],
@@ -365,7 +365,7 @@ def _read_varint(message: io.BytesIO) -> int:
     return value | byte << shift
 
 
-def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
+def export_m2m100(loaded: LoadedModel, directory: Path) -> None:
     """Write a directory that `M2M100ForConditionalGeneration` and `NllbTokenizer` load, with fairseq's ids.
 
     Raises:
