@@ -126,7 +126,7 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
 
 @dataclass(frozen=True)
 class TableReader:
-    """A `Reader` of rows of cells; `find_columns` finds the columns, and whether there is a header to skip.
+    """A `Reader` of rows of cells; `find_text_columns` finds the columns, and whether there is a header to skip.
 
     Attributes:
         rows: returns the cells of each row, from the lines of a file; a line break in a cell becomes a space.
@@ -140,7 +140,7 @@ class TableReader:
         first_rows = list(islice(rows, 2))
         if not first_rows:
             return
-        src, tgt, has_header = find_columns(path, first_rows, languages, columns)
+        src, tgt, has_header = find_text_columns(path, first_rows, languages, columns)
         width = max(len(first_rows[0]), 2)
 
         def pair(number: int, row: list[str]) -> Pair:
@@ -162,7 +162,9 @@ class TableReader:
         yield from in_blocks(starmap(pair, numbered), start_line)
 
 
-def find_columns(path: Path, rows: list[list[str]], languages: Languages, columns: Columns) -> tuple[int, int, bool]:
+def find_text_columns(
+    path: Path, rows: list[list[str]], languages: Languages, columns: Columns
+) -> tuple[int, int, bool]:
     """The columns of source and target, from 0, and whether the first row is a header.
 
     They come from data.columns or from a header; in two columns without a header, the first is the source. Logs a
