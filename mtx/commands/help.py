@@ -15,60 +15,74 @@ from mtx.commands.mistyped import refuse_misplaced, refuse_name
 from mtx.formatting import in_color
 from mtx.storage.run_files import is_model
 
-# The groups of `mtx --help` in their order, with what the help of each of their commands shows as its examples.
-_EXAMPLES = {
-    "Train": """
-        mtx train demo
-        mtx train my.tsv
-        mtx train my.tsv --dry-run
-        mtx train runs/my
-        mtx status
-        mtx status runs/my
-        mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de
-        mtx prepare multi30k-en-de --download-only
-        mtx config
-        mtx config demo
-        mtx config training
-        mtx config training.learning_rate
-        mtx config memory.tmx > mtx.yaml
-        mtx doctor
-    """,
-    "Translate": """
-        mtx translate runs/my input.txt -o output.txt
-        echo "A man is reading a book." | mtx translate runs/my
-        mtx serve runs/my
-        mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys
-    """,
-    "Evaluate": """
-        mtx evaluate runs/my
-        mtx evaluate --hyp output.txt --ref reference.txt
-        mtx compare runs/my runs/second
-        mtx report runs/my runs/second -o both.html
-    """,
-    "Improve": """
-        mtx back-translate runs/de-en more.de -o bt.tsv
-        mtx distil runs/my data.mono=more.en
-        mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small
-    """,
-    "Inspect": """
-        mtx attention runs/my "A man is reading a book." -o attention.html
-        mtx logprob runs/my input.txt output.txt
-        mtx encode runs/my input.txt -o vectors.npy
-    """,
-    "Import and export": """
-        mtx export runs/my --to ctranslate2 --precision int8
-        mtx export runs/my --to huggingface -o exported
-        mtx export runs/my --to argos -o en_de.argosmodel
-        mtx import hf:Helsinki-NLP/opus-mt-en-de -o models/en-de
-        mtx import hf:facebook/nllb-200-distilled-600M --languages en,yo -o models/yo
-    """,
+# The groups of `mtx --help` and their commands, in this order, with the examples in the help of each command
+EXAMPLES = {
+    "Train": {
+        "train": [
+            "mtx train demo",
+            "mtx train my.tsv",
+            "mtx train my.tsv --dry-run",
+            "mtx train runs/my",
+        ],
+        "status": [
+            "mtx status",
+            "mtx status runs/my",
+        ],
+        "prepare": [
+            "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
+            "mtx prepare multi30k-en-de --download-only",
+        ],
+        "config": [
+            "mtx config",
+            "mtx config demo",
+            "mtx config training",
+            "mtx config training.learning_rate",
+            "mtx config memory.tmx > mtx.yaml",
+        ],
+        "doctor": ["mtx doctor"],
+    },
+    "Translate": {
+        "translate": [
+            "mtx translate runs/my input.txt -o output.txt",
+            'echo "A man is reading a book." | mtx translate runs/my',
+        ],
+        "serve": [
+            "mtx serve runs/my",
+            "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys",
+        ],
+    },
+    "Evaluate": {
+        "evaluate": [
+            "mtx evaluate runs/my",
+            "mtx evaluate --hyp output.txt --ref reference.txt",
+        ],
+        "compare": ["mtx compare runs/my runs/second"],
+        "report": ["mtx report runs/my runs/second -o both.html"],
+    },
+    "Improve": {
+        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
+        "distil": [
+            "mtx distil runs/my data.mono=more.en",
+            "mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small",
+        ],
+    },
+    "Inspect": {
+        "attention": ['mtx attention runs/my "A man is reading a book." -o attention.html'],
+        "logprob": ["mtx logprob runs/my input.txt output.txt"],
+        "encode": ["mtx encode runs/my input.txt -o vectors.npy"],
+    },
+    "Import and export": {
+        "export": [
+            "mtx export runs/my --to ctranslate2 --precision int8",
+            "mtx export runs/my --to huggingface -o exported",
+            "mtx export runs/my --to argos -o en_de.argosmodel",
+        ],
+        "import": [
+            "mtx import hf:Helsinki-NLP/opus-mt-en-de -o models/en-de",
+            "mtx import hf:facebook/nllb-200-distilled-600M --languages en,yo -o models/yo",
+        ],
+    },
 }
-EXAMPLES: dict[str, dict[str, list[str]]] = {}  # the lines of each command, by the group
-for _group, _text in _EXAMPLES.items():
-    EXAMPLES[_group] = {}
-    for _line in _text.strip().split("\n"):
-        _name = re.findall(r"mtx ([\w-]+)", _line)[0]
-        EXAMPLES[_group].setdefault(_name, []).append(_line.strip())
 FIRST_STEPS = [
     "mtx trains a translation model from parallel text with one command.",
     "",

@@ -133,7 +133,10 @@ def distil(
     """
     from mtx.config.settings import is_override
 
-    teacher, *settings = sorted([teacher, *(settings or [])], key=is_override)
+    words = [teacher, *(settings or [])]
+    names = [word for word in words if not is_override(word)]
+    overrides = [word for word in words if is_override(word)]
+    teacher, *settings = names + overrides  # the teacher may come after settings
     values = {"device": options["device"]}
     for setting in settings:
         key, _, value = setting.partition("=")

@@ -64,8 +64,9 @@ def _find_parameter(option: str, value: str, command: Any) -> Any:
 
     parameters = {parameter.name: parameter for parameter in command.params}
     candidates = [parameters[name] for name in keys_meant(_name_of(option), parameters)]
-    if not os.path.lexists(value):
-        candidates.sort(key=lambda parameter: parameter.param_type_name == "argument")
+    options = [parameter for parameter in candidates if parameter.param_type_name != "argument"]
+    if options and not os.path.lexists(value):
+        return options[0]
     return candidates[0] if candidates else None
 
 

@@ -1,14 +1,13 @@
 """`mtx serve`: translate over HTTP, with LibreTranslate's interface and a page for a browser."""
 
 import contextlib
-import ipaddress
 import socket
 from importlib.util import find_spec
 from pathlib import Path
 
 from mtx.commands.command_line import DEVICE, argument, complete_runs, logger, option
 from mtx.errors import MtxError, UsageError
-from mtx.formatting import install_command, mtx_command
+from mtx.formatting import install_command
 from mtx.storage.streams import progress
 
 
@@ -49,11 +48,7 @@ def serve(
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-        if not keys and not ipaddress.ip_address(address[0]).is_loopback:
-            raise UsageError(
-                f"--host {host}: other machines could use the server without an API key",
-                mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
-            )
+        server.refuse_public_without_keys(host, str(address[0]), keys, models)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # it does not listen yet, so that nobody waits while the models are loaded
     except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty

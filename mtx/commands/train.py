@@ -4,7 +4,6 @@
 """
 
 import importlib
-import itertools
 import logging
 import os
 import signal
@@ -86,10 +85,16 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     def is_name(word: str) -> bool:
         return settings.is_name(word) or (not settings.is_override(word) and bool(holds_pairs(word)))
 
-    words = sorted(arguments or [], key=is_name, reverse=True)  # names come first, wherever they were typed
-    names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
-    overrides = words[len(names) :]
-    if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):
+    names = list[str]()  # wherever they were typed
+    overrides = list[str]()
+    for word in arguments or []:
+        if is_name(word):
+            names.append(word)
+        else:
+            overrides.append(word)
+    while overrides and not settings.is_override(overrides[0]):
+        names.append(overrides.pop(0))  # of nothing that exists, which the errors below name
+    if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in overrides):
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
     typed_names = names
@@ -102,7 +107,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
-    name = "".join(names)
+    name = names[0] if names else None
     resolved = settings.resolve(name, overrides)
     if name == "adapt" and not resolved.config.training.init_from:
         raise UsageError(
@@ -113,7 +118,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved, typed_names):
-        overrides[1:1] = languages  # after data.train
+        overrides = [*overrides[:1], *languages, *overrides[1:]]  # after data.train
         resolved = settings.resolve(name, overrides)
     if files:
         logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))

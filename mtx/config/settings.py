@@ -59,6 +59,11 @@ def is_name(argument: str) -> bool:
     return argument in recipe_names() or (exists(argument) and not is_override(argument))
 
 
+def default_run_dir(name: str) -> str:
+    """The run directory where `run_dir` is not set, by the name of a configuration or of a text."""
+    return f"runs/{name}"
+
+
 def resolve(name: str | None, overrides: list[str]) -> Resolved:
     """Read the configuration `name` (see `find_config`) and apply `key=value` overrides.
 
@@ -85,7 +90,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         raise UsageError("tokenizer.vocab_size: tokenizer.model has its own subwords", "omit one of them")
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        run_dir = f"runs/{path.stem if path else config.data.direction}"
+        run_dir = default_run_dir(path.stem if path else config.data.direction)
         config = _validate({**values, "run_dir": run_dir}, {}, sizes=config.sizes)
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, key_names, write_list
-from mtx.config.settings import Resolved, exists, recipe_names
+from mtx.config.settings import Resolved, default_run_dir, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
@@ -621,10 +621,10 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     if "data.train" in values:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
     path = Path(names[0])
-    run = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
+    text_name = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
     settings = [f"data.train={files}"]
     if "run_dir" not in values:
-        settings.append(f"run_dir=runs/{run}")
+        settings.append(f"run_dir={default_run_dir(text_name)}")
     return settings
 
 

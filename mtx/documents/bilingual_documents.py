@@ -505,11 +505,12 @@ def _needs_translation(source: Marked, text: str, translation: str, untranslated
 def _find_variant(variants: list[Node], language: str) -> Node | None:
     """The variant in a language: of the nearest region, preferably with text."""
     ranked = [
-        (rank, not plain_text(variant), number)
-        for number, variant in enumerate(variants)
-        if (rank := match_rank(language_of(variant), language)) is not None
+        (rank, variant) for variant in variants if (rank := match_rank(language_of(variant), language)) is not None
     ]
-    return variants[min(ranked)[-1]] if ranked else None
+    best_rank = min((rank for rank, _ in ranked), default=None)
+    nearest = [variant for rank, variant in ranked if rank == best_rank]
+    with_text = [variant for variant in nearest if plain_text(variant)]
+    return next(iter(with_text or nearest), None)
 
 
 def edit_po(

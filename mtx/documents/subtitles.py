@@ -71,18 +71,15 @@ def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
     is_cue = False
     paragraphs = [(is_cue, list[tuple[int, int]]())]
     for line, kind_before, kind, kind_after in zip(lines, kinds, kinds[1:], kinds[2:], strict=False):
-        is_after_blank = kind_before == "blank"
-        is_before_time = kind_after.startswith("time")
-        if kind.startswith("time"):
-            is_cue = True
-        elif kind == "block" or (kind == "number" and is_after_blank and kind_after == "text"):
-            is_cue = False
-        elif kind == "text" and is_after_blank and is_before_time:
-            pass  # the name of a cue
-        elif kind == "text" or (kind == "number" and not (is_after_blank or is_before_time or kind_after == "blank")):
+        if _is_text(kind_before, kind, kind_after):
             paragraphs[-1][1].append(line.span(kind))
-            continue
-        paragraphs.append((is_cue, []))
+        else:
+            has_no_time = kind == "number" and kind_before == "blank" and kind_after == "text"
+            if kind.startswith("time"):
+                is_cue = True
+            elif kind == "block" or has_no_time:
+                is_cue = False
+            paragraphs.append((is_cue, []))
     for is_cue, spans in paragraphs:
         if is_cue:
             yield from _edit(text, spans)
@@ -92,6 +89,15 @@ def read(path: Path, text: str, untranslated: Counter[str]) -> Iterator[Edit]:
                 untranslated["unreadable cue"] += 1
     if untranslated["unreadable cue"] and "time" not in kinds:
         logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
+
+
+def _is_text(kind_before: str, kind: str, kind_after: str) -> bool:
+    """Whether a line is text, by the kinds of it and its neighbours; not the name or the number of a cue."""
+    is_after_blank = kind_before == "blank"
+    is_before_time = kind_after.startswith("time")
+    if kind == "text":
+        return not (is_after_blank and is_before_time)  # which the name of a cue is
+    return kind == "number" and not (is_after_blank or is_before_time or kind_after == "blank")
 
 
 def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:

@@ -213,5 +213,6 @@ def student(t: float, freedom: float) -> float:
     """
     freedom = min(freedom, _MOST_FREEDOM)
     angles = np.linspace([math.atan(abs(t) / math.sqrt(freedom)), 0], math.pi / 2, 100_001)
-    areas = np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles, axis=0)  # beyond t, and beyond 0
-    return float(np.divide.reduce(areas))
+    densities = np.cos(angles).clip(0) ** (freedom - 1)
+    beyond_t, beyond_0 = np.asarray(np.trapezoid(densities, angles, axis=0))
+    return float(beyond_t / beyond_0)

@@ -295,7 +295,9 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
         systems = [System("before", hypotheses_before), System("after", hypotheses_after)]
         result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])
         changes = []
-        for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
+        deciding = [metric for metric in result.metrics if metric.name == result.decided_by]
+        others = [metric for metric in result.metrics if metric.name != result.decided_by]
+        for metric in deciding + others:
             score_before, score_after = metric.groups
             assert score_after.p_value is not None
             changes.append(Change(metric.name, score_before.mean, score_after.mean, score_after.p_value))

@@ -401,13 +401,15 @@ def model_config(path: Path, marian_config: MarianConfig, ids: Mapping[str, int]
     Raises:
         UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
     """
-    expected = {
+    expected: dict[str, Any] = {
         "decoder_attention_heads": marian_config.encoder_attention_heads,
         "decoder_ffn_dim": marian_config.encoder_ffn_dim,
-        "decoder_vocab_size": marian_config.decoder_vocab_size and marian_config.vocab_size,
-        "tie_word_embeddings": marian_config.tie_word_embeddings or marian_config.share_encoder_decoder_embeddings,
-        **ids,
     }
+    if marian_config.decoder_vocab_size:  # most configurations do not have it
+        expected["decoder_vocab_size"] = marian_config.vocab_size
+    if marian_config.share_encoder_decoder_embeddings:
+        expected["tie_word_embeddings"] = True
+    expected |= ids
     for key, value in expected.items():
         if (actual := getattr(marian_config, key)) != value:
             raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")

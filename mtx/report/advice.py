@@ -143,39 +143,25 @@ def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str
         The name of the set, the problem, and the hint; sets with the same problem, such as those of several directions,
         have the same hint.
     """
+    entries: list[tuple[str, dict[str, Any] | None]] = [("training text", None), *sets_of(data.report).items()]
     stores = (data.train, data.valid, *data.tests.values())
-    for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
-        if entry:
-            pairs = entry["pairs"]
-            damaged = sum(entry["would_drop"].values())
-            if entry["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
-                yield (
-                    name,
-                    leaks(entry),
-                    "remove them from the training text: scores on sentences seen in training are too high",
-                )
-            if pairs < 200:  # two equally good models may then differ by a few BLEU points
-                key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-                yield (
-                    name,
-                    f"only {pairs:,} sentences; its BLEU will fluctuate",
-                    f"set {key} to at least a few hundred sentences that are not in the training text",
-                )
-            if damaged >= max(1, 0.05 * pairs):
-                reasons = ", ".join(f"{count:,} {reason}" for reason, count in entry["would_drop"].items())
-                yield (
-                    name,
-                    f"{damaged:,} of {pairs:,} pairs look damaged ({reasons})",
-                    f"it is used unchanged; {_CHECK_LINES}",
-                )
-        corpora = [] if entry else data.report["corpora"]  # a set has the numbers of directions instead
-        pairs = [(corpus.get("src", config.data.src), corpus.get("tgt", config.data.tgt)) for corpus in corpora]
-        pairs = pairs or config.data.language_pairs
-        for languages in dict.fromkeys(pairs):
-            rows = np.flatnonzero(np.array([pair == languages for pair in pairs])[store.corpus])
+    for (name, entry), store in zip(entries, stores, strict=True):
+        is_held_out = False
+        if entry is None:  # the training text, whose rows have the numbers of corpora
+            corpora = data.report["corpora"]
+            directions = [
+                (corpus.get("src", config.data.src), corpus.get("tgt", config.data.tgt)) for corpus in corpora
+            ]
+        else:  # a set, whose rows have the numbers of directions
+            yield from _find_doubts(name, entry)
+            is_held_out = entry["held_out"]
+            directions = config.data.language_pairs
+        for languages in dict.fromkeys(directions):
+            has_languages = np.array([direction == languages for direction in directions])
+            rows = np.flatnonzero(has_languages[store.corpus])
             texts = store.texts(rows[spread(len(rows), 2_000)])
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
-                if not entry.get("held_out") and (actual_language := Profile.of(lines).other_language(language)):
+                if not is_held_out and (actual_language := Profile.of(lines).other_language(language)):
                     setting = f"data.{key}={actual_language}"
                     if config.data.directions:
                         setting = f"{actual_language} for {language} in data.directions"
@@ -198,6 +184,32 @@ def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str
                 f"long sentences do not have long translations (correlation of lengths {correlation:.2f})",
                 _CHECK_LINES,
             )
+
+
+def _find_doubts(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What makes the scores on a set doubtful, by its entry in report.json; see `_find_set_problems`."""
+    num_pairs = entry["pairs"]
+    num_damaged = sum(entry["would_drop"].values())
+    if entry["leaks"]["train_pairs"] >= max(1, 0.01 * num_pairs):
+        yield (
+            name,
+            leaks(entry),
+            "remove them from the training text: scores on sentences seen in training are too high",
+        )
+    if num_pairs < 200:  # two equally good models may then differ by a few BLEU points
+        key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+        yield (
+            name,
+            f"only {num_pairs:,} sentences; its BLEU will fluctuate",
+            f"set {key} to at least a few hundred sentences that are not in the training text",
+        )
+    if num_damaged >= max(1, 0.05 * num_pairs):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in entry["would_drop"].items())
+        yield (
+            name,
+            f"{num_damaged:,} of {num_pairs:,} pairs look damaged ({reasons})",
+            f"it is used unchanged; {_CHECK_LINES}",
+        )
 
 
 def length_correlation(store: TokenStore) -> float:

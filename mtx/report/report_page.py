@@ -85,7 +85,9 @@ def _table(columns: Sequence[Mapping[str, str]], missing: str = "unknown") -> li
     """Rows of a table with the runs as columns; rows in which the runs differ come first."""
     keys = dict.fromkeys(key for column in columns for key in column)
     rows = [(key, *(column.get(key, missing) for column in columns)) for key in keys]
-    return sorted(rows, key=lambda row: len({*row[1:]}) == 1)
+    different = [row for row in rows if len({*row[1:]}) != 1]
+    equal = [row for row in rows if len({*row[1:]}) == 1]
+    return different + equal
 
 
 def _machine(run: RunSummary) -> dict[str, str]:

@@ -7,6 +7,7 @@ and a reverse proxy in front of it handle slow clients.
 import asyncio
 import base64
 import hashlib
+import ipaddress
 import json
 import logging
 import re
@@ -35,6 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
+from mtx.formatting import mtx_command
 from mtx.machine import package_version
 from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
@@ -72,6 +74,21 @@ class Limits:
     batch_tokens: int = 750
     request_s: float = 60.0
     idle_s: int = 15
+
+
+def refuse_public_without_keys(host: str, address: str, keys: Sequence[str], models: Sequence[str]) -> None:
+    """Raise a UsageError for a server without API keys at an address that other machines can reach.
+
+    Args:
+        host: as the user wrote it.
+        address: its IP address.
+        models: those of the command, for the hint.
+    """
+    if not keys and not ipaddress.ip_address(address).is_loopback:
+        raise UsageError(
+            f"--host {host}: other machines could use the server without an API key",
+            mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
+        )
 
 
 @dataclass(eq=False)

@@ -248,7 +248,8 @@ def require_models(model: str | Path) -> list[Path]:
         UsageError: if one of them is not a directory.
     """
     names = [model] if Path(model).is_dir() else str(model).split("+")
-    paths = [durable.find_directory(Path(name or "+")) for name in names]
+    names = [name or "+" for name in names]  # of an empty name, as in A++B: its path would be the current directory
+    paths = [durable.find_directory(Path(name)) for name in names]
     if missing := next((path for path in paths if not path.is_dir()), None):
         raise UsageError(
             f"{missing}: no such model directory or run directory{did_you_mean(missing)}",

@@ -92,7 +92,8 @@ def write_pairs(
             translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
         known_scores = sorted(value for _, value in _rows(translated) if value is not None)
-        worst_score = [float("-inf"), *known_scores][int(WORST_SHARE * len(known_scores))]
+        num_worst = int(WORST_SHARE * len(known_scores))
+        highest_dropped = known_scores[num_worst - 1] if num_worst else float("-inf")
         with output as sink:
             for (translation, value), (line, _) in zip(_rows(translated), lines(), strict=True):
                 if side == "src":
@@ -100,7 +101,7 @@ def write_pairs(
                 else:
                     cleaned = clean_pair(translation, line, LIMITS)
                 reason = cleaned if isinstance(cleaned, str) else suspicion(line, translation)
-                if not reason and value is not None and value <= worst_score:
+                if not reason and value is not None and value <= highest_dropped:
                     reason = "improbable"
                 if reason:
                     counts[reason] += 1

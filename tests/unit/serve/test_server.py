@@ -22,7 +22,7 @@ pytest.importorskip("python_multipart")
 
 from mtx.errors import UsageError
 from mtx.serve import translation
-from mtx.serve.server import Limits, Server, http_server, render_page
+from mtx.serve.server import Limits, Server, http_server, refuse_public_without_keys, render_page
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Sure, Upper, served
@@ -315,6 +315,19 @@ def test_keys() -> None:
         assert client.post("/translate", json=fields, headers=bearer).json() == {"translatedText": "A"}
         assert client.get("/frontend/settings").json()["keyRequired"] is True
         assert client.get("/languages").status_code == client.get("/").status_code == 200, "they tell no secret"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1"])
+def test_this_machine_needs_no_key(address: str) -> None:
+    refuse_public_without_keys("localhost", address, [], ["runs/my"])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.2", "8.8.8.8", "fe80::1%eth0"])
+def test_other_machines_need_a_key(address: str) -> None:
+    refuse_public_without_keys("HOST", address, [KEY], ["runs/my"])
+    with pytest.raises(UsageError, match="--host HOST: other machines could use the server without") as error:
+        refuse_public_without_keys("HOST", address, [], ["runs/my", "runs/second"])
+    assert str(error.value.help).endswith(" serve runs/my runs/second --host HOST --api-key-file FILE")
 
 
 def test_the_description_names_all_calls_and_their_fields() -> None:
