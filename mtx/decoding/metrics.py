@@ -10,8 +10,9 @@ import statistics
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
@@ -24,21 +25,44 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURC
 logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
-# The lowest score of text that is good, usable as a draft, usable for the gist, hardly usable, and not usable, see
-# https://cloud.google.com/translate/automl/docs/evaluate#bleu; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of
-# 45. Text of a grammar can be learned perfectly.
-LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
-GIST = 2  # the place of each band there
-POOR = 3
-USELESS = 4
 LONGEST_TER_S = 1800.0
-TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 _FEW_WORDS = 0.85  # for each word of the source: en-de has 0.93, and en-crh, which is agglutinative, 0.82
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
 Scores = dict[str, Any]
 Pairs = Collection[tuple[str, str]]  # source and target of each direction
 Text = tuple[Lines, Lines, str, str]  # sources, references, and their languages
+
+
+class Band(IntEnum):
+    """How good the translations of a test set are; a higher band is better."""
+
+    USELESS = 0
+    POOR = 1  # hardly usable
+    GIST = 2  # usable for the gist
+    DRAFT = 3  # usable as a draft
+    GOOD = 4
+
+
+# The lowest score of each band, see https://cloud.google.com/translate/automl/docs/evaluate#bleu; on Multi30k en-de a
+# BLEU of 21 corresponds to a chrF2 of 45. Text of a grammar can be learned perfectly.
+LIMITS = {
+    "bleu": {Band.GOOD: 40, Band.DRAFT: 30, Band.GIST: 20, Band.POOR: 10, Band.USELESS: 0},
+    "chrf": {Band.GOOD: 65, Band.DRAFT: 55, Band.GIST: 45, Band.POOR: 35, Band.USELESS: 0},
+    "synthetic": {Band.GOOD: 95, Band.DRAFT: 80, Band.GIST: 60, Band.POOR: 30, Band.USELESS: 0},  # of BLEU
+}
+
+
+class ReasonForChrf(NamedTuple):
+    """Why chrF2 and not BLEU decides how good the translations of a test set are.
+
+    Attributes:
+        text: the reason in words.
+        bleu_is_a_bound: whether BLEU still says something, so that the band is at most one above BLEU's.
+    """
+
+    text: str
+    bleu_is_a_bound: bool
 
 
 def score_line(name: str, scores: Scores) -> str:
@@ -146,7 +170,7 @@ def warn_about_bleu(name: str, references: Lines, tgt: str, sources: Lines = (),
         sources: for text that is to be judged, see `why_chrf`; systems are compared without.
     """
     if reason := why_chrf([(sources, references, src, tgt)]):
-        logger.warning("%s: %s; use chrF2 instead", name, reason)
+        logger.warning("%s: %s; use chrF2 instead", name, reason.text)
 
 
 def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:
@@ -166,8 +190,8 @@ def too_short_for_bleu(references: Lines, tgt: str) -> bool:
     return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < 4
 
 
-def why_chrf(texts: Collection[Text]) -> str:
-    """Why chrF2 and not BLEU decides how good the translations of a test set are; empty if BLEU does.
+def why_chrf(texts: Collection[Text]) -> ReasonForChrf | None:
+    """Why chrF2 and not BLEU decides how good the translations of a test set are; None if BLEU does.
 
     Args:
         texts: the text of each direction. The ratio of the words is their mean, as the scores are, and is not known if
@@ -176,17 +200,25 @@ def why_chrf(texts: Collection[Text]) -> str:
     ratios = []
     for sources, references, src, tgt in texts:
         if too_short_for_bleu(references, tgt):
-            return TOO_SHORT
+            return ReasonForChrf(
+                "half of the references have fewer than four words or characters, so BLEU is nearly always 0",
+                bleu_is_a_bound=False,
+            )
         num_src_words = sum(len(line.split()) for line in sources)
         num_tgt_words = sum(len(line.split()) for line in references)
         is_known = num_src_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
         ratios.append(num_tgt_words / num_src_words if is_known else math.inf)
     ratio = statistics.fmean(ratios)
-    return f"the references have {ratio:.2f} words for each word of the source" if ratio <= _FEW_WORDS else ""
+    if ratio > _FEW_WORDS:
+        return None
+    return ReasonForChrf(
+        f"the references have {ratio:.2f} words for each word of the source",
+        bleu_is_a_bound=True,
+    )
 
 
-def band(scores: Scores, texts: Collection[Text], bleu_limits: str = "bleu") -> tuple[int, str]:
-    """How good the translations of a test set are: the place of its scores in `LIMITS`, and `why_chrf`.
+def find_band(scores: Scores, texts: Collection[Text], bleu_limits: str = "bleu") -> tuple[Band, ReasonForChrf | None]:
+    """How good the translations of a test set are: the band of its scores by `LIMITS`, and `why_chrf`.
 
     Where the references have few words, these are long, and BLEU counts one with a wrong ending as wrong. The band is
     then chrF2's, at most one above BLEU's.
@@ -194,15 +226,19 @@ def band(scores: Scores, texts: Collection[Text], bleu_limits: str = "bleu") -> 
     Args:
         bleu_limits: the key of the limits for BLEU.
     """
-    places = {}
-    for metric, key in (("bleu", bleu_limits), ("chrf", "chrf")):
-        places[metric] = next(n for n, limit in enumerate(LIMITS[key]) if scores[metric]["score"] >= limit)
+    bleu_band = _band_of_score(scores["bleu"]["score"], LIMITS[bleu_limits])
+    chrf_band = _band_of_score(scores["chrf"]["score"], LIMITS["chrf"])
     reason = why_chrf(texts)
-    if not reason:
-        return places["bleu"], reason
-    if reason == TOO_SHORT:
-        return places["chrf"], reason
-    return max(places["chrf"], places["bleu"] - 1), reason
+    if reason is None:
+        return bleu_band, None
+    if reason.bleu_is_a_bound:
+        return Band(min(chrf_band, bleu_band + 1)), reason
+    return chrf_band, reason
+
+
+def _band_of_score(value: float, limits: Mapping[Band, float]) -> Band:
+    """The best band whose lowest score a score reaches."""
+    return max(band for band, lowest_score in limits.items() if value >= lowest_score)
 
 
 def normalize_lines(lines: Lines, normalization: str) -> list[str]:

@@ -10,10 +10,11 @@ Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segme
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
@@ -287,6 +288,15 @@ def _is_copy(source: str, target: str) -> bool:
     return target == source and has_letters([target])
 
 
+_Way = Literal["replace", "complete", "marks"]  # of writing a target, see `_way_to_write`
+
+
+class _CopiedXml(NamedTuple):
+    """Content that is written as it is, not translated; may be empty."""
+
+    xml: str
+
+
 def _edit_unit(
     document: str, unit: Node, overwrite: bool, untranslated: Counter[str], estimates: Estimates
 ) -> Iterator[Edit]:
@@ -308,54 +318,137 @@ def _edit_unit(
     state = attributes.get("state")
     is_translated = has_target and state not in UNTRANSLATED and not (is_copy and state == "initial")
     has_confirmed = has_target and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
-    is_whole = not has_confirmed and (overwrite or not is_translated)
+    replaces_text = overwrite or not is_translated
     template = sides.get("seg-source", source)
-    template = template if _has_text(parse_text(template)) else source
-    marks = marks_of(template)
-    target_marks = marks_of(target) if target else []
-    sources = {_mark_number(mark): mark for mark in marks}
-    counts = Counter(map(_mark_number, marks))
-    target_counts = Counter(map(_mark_number, target_marks))
-    contents = dict[Node, Marked | str]()  # of the places in the target, or in the template of a whole one
-    has_only_marks = target and all(child in target_marks or str(child).isspace() for child in target.children)
-    if has_only_marks and set(counts.values()) == {1}:
-        if target_counts == counts:
-            is_whole = False  # each mark is written by itself, so that an empty one stays
-        elif not is_whole and target_counts < counts:  # it lacks some; it becomes whole: all of it is marks
-            is_whole = True
-            for mark in target_marks:
-                if _has_text(parse_text(mark)):
-                    contents[sources[_mark_number(mark)]] = document[mark.inner_start : mark.inner_end]
-    if is_whole:
-        places = [(mark, mark) for mark in marks] or [(template, template)]
+    if not _has_text(parse_text(template)):
+        template = source
+    way = _way_to_write(template, target, may_replace=replaces_text and not has_confirmed)
+    contents: Mapping[Node, Marked | _CopiedXml]
+    if way == "marks":
+        assert target is not None
+        contents = _read_marks(parse_text, template, target, definitions, replaces_text, untranslated)
     else:
-        places = [
-            (sources[_mark_number(mark)], mark)
-            for mark in target_marks
-            if counts[_mark_number(mark)] == 1 and target_counts[_mark_number(mark)] == 1
-        ]
-    for origin, place in places:
-        definition = definitions.get(_mark_number(place), {})
-        segment = parse_text(origin)
-        is_confirmed = not is_whole and _has_value(definition, _CONFIRMED)
-        is_locked_copy = is_confirmed and _is_copy(plain_text(origin), plain_text(place))
-        if is_locked_copy:
-            untranslated["locked segment"] += 1
-        may_stay = is_confirmed or not (is_whole or overwrite or not is_translated)
-        if (may_stay and _has_text(parse_text(place))) or place in contents or not _has_text(segment):
+        kept_texts = dict[str, _CopiedXml]()
+        if way == "complete" and target:
+            for mark in marks_of(target):
+                if _has_text(parse_text(mark)):
+                    kept_texts[_mark_number(mark)] = _CopiedXml(document[mark.inner_start : mark.inner_end])
+        contents = _read_template(parse_text, template, kept_texts, definitions, untranslated)
+    if any(not isinstance(content, _CopiedXml) for content in contents.values()):
+        yield from _write_target(document, unit, contents, template, way, estimates)
+
+
+def _way_to_write(template: Node, target: Node | None, may_replace: bool) -> _Way:
+    """How the target of a unit is written: its seg-source or source is the template.
+
+    Args:
+        may_replace: whether no text of the target must stay.
+
+    Returns:
+        "replace": the target becomes a copy of the template, with translations in its marks, or in all of it.
+        "complete": likewise, but the marks that the target has keep their text.
+        "marks": only the marks of the target are written; everything else stays.
+    """
+    counts = _count_marks(template)
+    if target and set(counts.values()) == {1} and _has_only_marks(target):
+        if _count_marks(target) == counts:
+            return "marks"  # an empty one can stay
+        if not may_replace and _count_marks(target) < counts:
+            return "complete"
+    return "replace" if may_replace else "marks"
+
+
+def _count_marks(node: Node) -> Counter[str]:
+    """How many marks of a side have each number."""
+    return Counter(map(_mark_number, marks_of(node)))
+
+
+def _has_only_marks(target: Node) -> bool:
+    """Whether a target has no text outside its marks."""
+    marks = marks_of(target)
+    return all(child in marks or str(child).isspace() for child in target.children)
+
+
+def _read_marks(
+    parse_text: Callable[[Node], Marked],
+    template: Node,
+    target: Node,
+    definitions: Mapping[str, Mapping[str, str]],
+    replaces_text: bool,
+    untranslated: Counter[str],
+) -> dict[Node, Marked]:
+    """The segments to translate of the marks of a target, by these marks.
+
+    A mark whose number is missing in the template, or is there twice on a side, stays.
+    """
+    contents = dict[Node, Marked]()
+    sources = {_mark_number(mark): mark for mark in marks_of(template)}
+    counts = _count_marks(template)
+    target_counts = _count_marks(target)
+    for mark in marks_of(target):
+        number = _mark_number(mark)
+        if counts[number] != 1 or target_counts[number] != 1:
             continue
-        contents[place] = segment
-        if _has_value(definition, _LOCKED) or is_choice(segment):
-            contents[place] = ""
-            untranslated["ICU message" if is_choice(segment) else "locked segment"] += 1
-    if not all(isinstance(content, str) for content in contents.values()):
-        yield from _write_target(document, unit, contents, template if is_whole else None, estimates)
+        source = sources[number]
+        segment = parse_text(source)
+        definition = definitions.get(number, {})
+        is_confirmed = _has_value(definition, _CONFIRMED)
+        if is_confirmed and _is_copy(plain_text(source), plain_text(mark)):
+            untranslated["locked segment"] += 1
+        keeps_text = is_confirmed or not replaces_text
+        if keeps_text and _has_text(parse_text(mark)):
+            continue
+        if _has_text(segment) and not _must_stay(segment, definition, untranslated):
+            contents[mark] = segment
+    return contents
+
+
+def _read_template(
+    parse_text: Callable[[Node], Marked],
+    template: Node,
+    kept_texts: Mapping[str, _CopiedXml],
+    definitions: Mapping[str, Mapping[str, str]],
+    untranslated: Counter[str],
+) -> dict[Node, Marked | _CopiedXml]:
+    """What is written into the marks of a template, or into all of one without marks: segments to translate, or XML.
+
+    A mark without text is not among them: it is copied with the template.
+
+    Args:
+        kept_texts: by the numbers of marks, what the target keeps.
+    """
+    contents = dict[Node, Marked | _CopiedXml]()
+    for place in marks_of(template) or [template]:
+        number = _mark_number(place)
+        segment = parse_text(place)
+        if number in kept_texts:
+            contents[place] = kept_texts[number]
+        elif _has_text(segment):
+            stays_empty = _must_stay(segment, definitions.get(number, {}), untranslated)
+            contents[place] = _CopiedXml("") if stays_empty else segment
+    return contents
+
+
+def _must_stay(segment: Marked, definition: Mapping[str, str], untranslated: Counter[str]) -> bool:
+    """Whether a segment is not translated, as a choice of ICU or a locked segment; counts it then."""
+    if is_choice(segment):
+        untranslated["ICU message"] += 1
+        return True
+    if _has_value(definition, _LOCKED):
+        untranslated["locked segment"] += 1
+        return True
+    return False
 
 
 def _write_target(
-    document: str, unit: Node, contents: Mapping[Node, Marked | str], template: Node | None, estimates: Estimates
+    document: str,
+    unit: Node,
+    contents: Mapping[Node, Marked | _CopiedXml],
+    template: Node,
+    way: _Way,
+    estimates: Estimates,
 ) -> Iterator[Edit]:
-    """The edits that write these contents: in the template's places, or in the target's own without a template.
+    """The edits that write these contents, by their places in the target's marks or in the template.
 
     In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2), in XLIFF 2 the segment the state
     translated.
@@ -383,7 +476,7 @@ def _write_target(
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
     def write_opening_tag(_: Marked) -> str:
-        segments = [content for content in contents.values() if not isinstance(content, str)]
+        segments = [content for content in contents.values() if not isinstance(content, _CopiedXml)]
         worst = _find_worst(segments, estimates)
         if unit.name == "segment":
             return tag
@@ -394,19 +487,19 @@ def _write_target(
             tag_with_quality = with_attribute(tag_with_quality, name, value)
         return tag_with_quality
 
-    if template is None:
+    if way == "marks":
         assert target is not None
         yield Edit(start, target.inner_start, [], write_opening_tag)
         for place, content in contents.items():
-            if not isinstance(content, str):
+            if not isinstance(content, _CopiedXml):
                 yield _fill(document, place, content)
         return
     yield Edit(start, at, [], lambda translation: f"{_unclosed(write_opening_tag(translation))}>")
     copied_until = template.inner_start
     for place, content in sorted(contents.items(), key=lambda item: item[0].start):
         yield replace_text(at, at, document[copied_until : place.inner_start])
-        if isinstance(content, str):
-            yield replace_text(at, at, content)
+        if isinstance(content, _CopiedXml):
+            yield replace_text(at, at, content.xml)
         else:
             yield Edit(at, at, content, write_xml)
         copied_until = place.inner_end

@@ -14,6 +14,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from mtx.data.languages import Languages, code_of, tag_of, writing_direction
 from mtx.data.markup import (
@@ -69,41 +70,62 @@ _ENDED_BY = {  # by an element whose end tag may be omitted, those that end it; 
     "option": {"option", "optgroup"},
 }
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
-_MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclosed tags between two closed ones
+_MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+(?P<unclosed>(?:<[^<>]*+){1001})")  # tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
-# A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
-_TEMPLATE = re.compile(
+
+
+class _Template(NamedTuple):
+    """How a template that was opened ends.
+
+    Attributes:
+        closing: the pattern of the closing delimiter.
+        unclosed: the pattern of what shows, before any closing delimiter, that the template is not closed.
+        content: the pattern of all that precedes the closing delimiter, where strings may contain one; else empty.
+        is_long: whether the closing delimiter is searched in the whole page, and not only nearby.
+    """
+
+    closing: str
+    unclosed: str = "(?!)"
+    content: str = ""
+    is_long: bool = False
+
+
+_TEMPLATES = {  # by the opening delimiter
+    "<?": _Template(r"\?>", unclosed=r"<\?", is_long=True),
+    "<?php": _Template(r"\?>|\Z", is_long=True),  # PHP at the end of a page need not be closed
+    "<%": _Template("%>", unclosed="<%", is_long=True),
+    "<%--": _Template("--%>", unclosed="<%--", is_long=True),
+    "<![CDATA[": _Template(r"\]\]>", unclosed=r"<!\[CDATA\[", is_long=True),
+    "{{": _Template(
+        r"\}\}",
+        unclosed=r"\{\{|</|\Z",
+        content=r"(?:\"[^\"\n]*\"|(?<!\w)'[^'\n]*'|`[^`\n]*`|(?!\}\}|\{\{|</)[\s\S])*+",
+    ),
+    "{{{": _Template(r"\}{3}", unclosed=r"\{{3}"),
+    "{{{{": _Template(r"\}{4}", unclosed=r"\{{4}"),
+    "{{/*": _Template(r"\*/(?: -)?\}\}", unclosed=r"\{\{(?:- )?/\*", is_long=True),
+    "{{- /*": _Template(r"\*/(?: -)?\}\}", unclosed=r"\{\{(?:- )?/\*", is_long=True),
+    "{{!--": _Template(r"--\}\}", unclosed=r"\{\{!--", is_long=True),
+    "{{--": _Template(r"--\}\}", unclosed=r"\{\{--", is_long=True),
+    "{{!": _Template(r"\}\}", unclosed=r"\{\{!"),
+    "{%": _Template(r"%\}", unclosed=r"\{%"),
+    "{#": _Template(r"\#\}", unclosed=r"\{\#"),
+    "={": _Template(r"\}", unclosed="</"),
+    "@": _Template(r"\{"),
+    "@let": _Template(";", unclosed="@let|</"),
+}
+_TEMPLATE_OPENING = re.compile(
     r"<\?(?:php)?|<%(?:--)?|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!?--|\{\{!|\{{2,4}"
-    r"|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b"
+    # A block of Liquid that holds code or a comment is one template
+    r"|\{%-?\s*(?P<block>schema|javascript|stylesheet|style|comment|raw|verbatim)\b"
     r"|\{%|\{\#|=\{(?!\{)"
     # of Angular
     r"|@(?=(?:if|else if|for|switch|case|defer|placeholder|loading|error)\b *"
     r"(?:\((?:[^(){}\n]|\((?:[^(){}\n]|\([^(){}\n]{0,200}\)){0,200}\)){0,200}+\) *)?\{)|@let(?=\s+[\w$]+\s*=)"
 )
-_TEMPLATE_ENDS = {  # or, as a group, a beginning that shows that it has none
-    "<?": r"\?>|(<\?)",
-    "<?php": r"\?>|\Z",
-    "<%": "%>|(<%)",
-    "<%--": "--%>|(<%--)",
-    "<![CDATA[": r"\]\]>|(<!\[CDATA\[)",
-    # The whole of it: its strings may have anything
-    "{{": r"(?:\"[^\"\n]*\"|(?<!\w)'[^'\n]*'|`[^`\n]*`|(?!\}\}|\{\{|</)[\s\S])*+(?:\}\}|(\{\{|</|\Z))",
-    "{{{": r"\}{3}|(\{{3})",
-    "{{{{": r"\}{4}|(\{{4})",
-    "{{/*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
-    "{{- /*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
-    "{{!--": r"--\}\}|(\{\{!--)",
-    "{{--": r"--\}\}|(\{\{--)",
-    "{{!": r"\}\}|(\{\{!)",
-    "{%": r"%\}|(\{%)",
-    "{#": r"\#\}|(\{\#)",
-    "={": r"\}|(</)",
-    "@": r"\{",
-    "@let": ";|(@let|</)",
-}
-_MOST_TEMPLATE = 2000  # characters up to an end
+_NEARBY = 2000  # characters in which a template that is not long must be closed
 _FILLER = "\ue000"  # replaces each character of a template
-_COMMENT = re.compile(r"<!--(?:(-?>)|.*?(?:-->|\Z))", re.DOTALL)
+_COMMENT = re.compile(r"<!--(?:(?P<empty>-?>)|.*?(?:-->|\Z))", re.DOTALL)
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
 
 
@@ -221,21 +243,29 @@ def _write_block(source: Marked, translation: Marked) -> str:
 def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts = list[str]()
-    at = 0
-    absent = dict[str, int]()  # up to where an end was searched in vain
-    for begin in _TEMPLATE.finditer(text):
-        end_pattern = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
-        if begin.start() < max(at, absent.get(end_pattern, 0)):
+    copied_until = 0
+    searched_until = dict[_Template, int]()  # where the search for a closing delimiter ended in vain
+    for opening in _TEMPLATE_OPENING.finditer(text):
+        template = _template_of(opening)
+        if opening.start() < copied_until or opening.start() < searched_until.get(template, 0):
             continue
-        is_sure = begin[1] or begin[0][0] == "<" or begin[0].endswith(("*", "--"))
-        limit = len(text) if is_sure else min(len(text), begin.end() + _MOST_TEMPLATE)
-        end = re.compile(end_pattern).search(text, begin.end(), limit)
-        if end and not end.lastindex:
-            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : end.end()])]
-            at = end.end()
-        elif end is None or end.end() == limit:
-            absent[end_pattern] = limit
-    return "".join([*parts, text[at:]])
+        limit = len(text) if template.is_long else min(len(text), opening.end() + _NEARBY)
+        pattern = f"{template.content}(?:(?P<closing>{template.closing})|(?P<unclosed>{template.unclosed}))"
+        match = re.compile(pattern).search(text, opening.end(), limit)
+        if match and match.lastgroup == "closing":
+            parts.append(text[copied_until : opening.start()])
+            parts.append(re.sub(r"[^\n]", _FILLER, text[opening.start() : match.end()]))
+            copied_until = match.end()
+        elif match is None or match.end() == limit:
+            searched_until[template] = limit
+    return "".join([*parts, text[copied_until:]])
+
+
+def _template_of(opening: re.Match[str]) -> _Template:
+    """How the template with this opening delimiter ends; a block ends with its own tag, as in {% endraw %}."""
+    if block := opening["block"]:
+        return _Template(rf"\{{%-?\s*end{block}\b[^%]*%\}}", unclosed=rf"\{{%-?\s*{block}\b", is_long=True)
+    return _TEMPLATES[opening[0]]
 
 
 def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
@@ -351,7 +381,7 @@ def _ends(name: str, open_name: str) -> bool:
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
     if match := _MANY_UNFINISHED.search(text):
-        line = text.count("\n", 0, match.start(1)) + 1
+        line = text.count("\n", 0, match.start("unclosed")) + 1
         raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
 
 
@@ -369,7 +399,7 @@ def _find_parts(text: str) -> list[_Part]:
         setattr(parser, f"handle_{kind}", partial(add, kind))
     # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
     # column is the position. It does not know empty comments.
-    text = _COMMENT.sub(lambda match: match[0].replace("<!-", f"<!{_FILLER}", 1) if match[1] else match[0], text)
+    text = _COMMENT.sub(lambda match: match[0].replace("<!-", f"<!{_FILLER}", 1) if match["empty"] else match[0], text)
     text_before, bracket, text_after = text.rpartition(">")  # without one behind, < is text
     text = text_before + bracket + text_after.replace("<", _FILLER)
     parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))

@@ -137,13 +137,13 @@ def fit(
     src, tgt = translator.languages
     hypotheses, their_references = zip(*pairs, strict=True)
     corpus_scores = metrics.score(hypotheses, their_references, tgt, metrics=("bleu", "chrf"))
-    level, reason = metrics.band(corpus_scores, [(sources, references, src, tgt)])
-    if reason == metrics.TOO_SHORT:  # without spaces, good translations have less chrF2
-        level = 0
+    band, reason = metrics.find_band(corpus_scores, [(sources, references, src, tgt)])
+    if reason and not reason.bleu_is_a_bound:  # in short text without spaces, good translations have less chrF2
+        band = metrics.Band.GOOD
     quartile, median = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
     # Translations of 70 and of 90 are good enough, however good the others are.
-    redo_below = 100 if level >= metrics.USELESS else min(quartile, 70)
-    look_below = 100 if level >= metrics.POOR else min(median, 90)
+    redo_below = 100 if band == metrics.Band.USELESS else min(quartile, 70)
+    look_below = 100 if band <= metrics.Band.POOR else min(median, 90)
     weights, bias = _fit_ridge(features, chrf)
     return QualityMap(
         beam_size=translator.options.num_beams,

@@ -22,7 +22,7 @@ from mtx.data.sources import find_changed_files, show_example
 from mtx.data.tables import join_names
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import GIST, METRICS, POOR, TOO_SHORT, USELESS, Scores, band, normalize_lines, parts_of
+from mtx.decoding.metrics import METRICS, Band, Scores, find_band, normalize_lines, parts_of
 from mtx.decoding.suspicion import suspicion
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -386,14 +386,15 @@ def advise_on_gains(gains: Sequence[Gain]) -> list[Advice]:
     return problems
 
 
-# By `band`, for text like the test set
-_VERDICTS = (
-    "good: on text like this, most translations need few corrections",
-    "usable as a draft: understandable on text like this, but needs correction",
-    "usable for the gist only: on text like this, the meaning is mostly clear, but the grammar is often wrong",
-    "hardly usable: even on text like this, the meaning is often lost",
-    "not usable: it has not learned enough",
-)
+_VERDICTS = {  # for text like the test set
+    Band.GOOD: "good: on text like this, most translations need few corrections",
+    Band.DRAFT: "usable as a draft: understandable on text like this, but needs correction",
+    Band.GIST: (
+        "usable for the gist only: on text like this, the meaning is mostly clear, but the grammar is often wrong"
+    ),
+    Band.POOR: "hardly usable: even on text like this, the meaning is often lost",
+    Band.USELESS: "not usable: it has not learned enough",
+}
 _FAULTS = {
     "repetition": "repeat themselves",
     "copy": "are copies of the source",
@@ -436,32 +437,32 @@ def usability(run: RunSummary) -> Advice | None:
     part_texts = [
         (src, ref, *config.data.language_pair(part)) for part, (src, _, ref) in zip(parts, texts, strict=True)
     ]
-    level, reason = band(scores[name], part_texts, "synthetic" if config.data.generator else "bleu")
+    band, reason = find_band(scores[name], part_texts, "synthetic" if config.data.generator else "bleu")
     metric = "chrf" if reason else "bleu"
-    best_level = 0
+    highest_band = Band.GOOD  # that so many faulty translations allow
     if is_alike or num_faulty >= 0.3 * num_lines:
-        best_level = USELESS
+        highest_band = Band.USELESS
     elif num_faulty >= 0.1 * num_lines:
-        best_level = POOR
-    verdict = _VERDICTS[level]
-    if level < best_level:
-        level = best_level
-        verdict = f"{_VERDICTS[best_level].split(':')[0]}: too many of its translations are faulty"
+        highest_band = Band.POOR
+    verdict = _VERDICTS[band]
+    if band > highest_band:
+        band = highest_band
+        verdict = f"{_VERDICTS[band].split(':')[0]}: too many of its translations are faulty"
     shares = {fault: faults[kind] / num_lines for kind, fault in _FAULTS.items()}
     facts = [f"{scores[name][metric]['score']:.1f} {METRICS[metric]} on {name}"]
     facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]
-    if reason not in ("", TOO_SHORT):
-        facts.append(f"{reason}, so the verdict follows chrF2, at most one level above BLEU's")
+    if reason and reason.bleu_is_a_bound:
+        facts.append(f"{reason.text}, so the verdict follows chrF2, at most one level above BLEU's")
     facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
     if is_alike and num_faulty < num_lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {num_lines:,} translations are distinct")
     problems = advise_on_gains(run.gains)
     facts += [problem.text for problem in problems]
-    hint = _next_step(run, level)
+    hint = _next_step(run, band)
     prevention = remedy(config)
     if problems:  # longer training would not solve them
         hint = f"in another run_dir, {', and '.join(dict.fromkeys(problem.hint for problem in problems))}"
-    elif level == USELESS and any(prevention in hint["text"] for hint in run.hints):
+    elif band == Band.USELESS and any(prevention in hint["text"] for hint in run.hints):
         hint = f"training collapsed; {prevention}"
     return Advice(f"{verdict} ({', '.join(facts)})", hint)
 
@@ -476,9 +477,9 @@ def count_by_quality(scores: Mapping[str, Scores]) -> list[str]:
     ]
 
 
-def _next_step(run: RunSummary, level: int) -> str:
+def _next_step(run: RunSummary, band: Band) -> str:
     """What to do next; empty for nothing."""
-    if level == 0:
+    if band == Band.GOOD:
         return ""
     pairs = run.data_report.get("kept", 0)
     reason = (run.history.events_of("end") or [{}])[-1].get("reason")
@@ -488,12 +489,12 @@ def _next_step(run: RunSummary, level: int) -> str:
         if development and development.is_still_improving:
             return f"training ended while it was still improving; {hint}"
         few_epochs = max(5, (run.config.training.max_epochs or 0) / 2)  # a useless model then needs more training
-        if level >= POOR and (development is None or run.history.last_value("epochs") < few_epochs):
+        if band <= Band.POOR and (development is None or run.history.last_value("epochs") < few_epochs):
             sentences = [f"it was hardly trained; {hint}"]
             for warning in _few_pairs_warning(pairs, run.config):
                 sentences += [warning.text, warning.hint]
             return "; ".join(sentences)
-    if level < GIST:
+    if band > Band.GIST:
         return ""
     nll = run.history.curve("validation", "nll").values
     ended = "more steps on this text would help little"

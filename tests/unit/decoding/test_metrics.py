@@ -105,10 +105,11 @@ def test_the_mean_of_the_directions_decides_whether_the_references_have_few_word
     english, turkish = ["We are in our house today , friends"] * 9, ["Bugün biz evimizdeyiz , dostlar"] * 9
     there, back = (english, turkish, "en", "tr"), (turkish, english, "tr", "en")
     reason = "the references have 0.62 words for each word of the source"
-    assert metrics.why_chrf([there]) == metrics.why_chrf([there, there]) == reason
-    assert metrics.why_chrf([there, back]) == "" == metrics.why_chrf([([], [], "en", "tr")])
-    assert metrics.why_chrf([there, (english, ["红色的书放在桌子上"] * 9, "en", "zh")]) == ""
-    assert metrics.why_chrf([there, (["Save the new file"], ["Speichern"], "en", "de")]) == metrics.TOO_SHORT
+    assert metrics.why_chrf([there]) == metrics.why_chrf([there, there]) == (reason, True)
+    assert metrics.why_chrf([there, back]) is None is metrics.why_chrf([([], [], "en", "tr")])
+    assert metrics.why_chrf([there, (english, ["红色的书放在桌子上"] * 9, "en", "zh")]) is None
+    short = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
+    assert metrics.why_chrf([there, (["Save the new file"], ["Speichern"], "en", "de")]) == (short, False)
 
 
 def test_the_parts_of_a_test_set_have_the_tokenizer_of_the_whole() -> None:
