@@ -5,7 +5,6 @@ imported when it is first needed.
 """
 
 import logging
-import math
 import statistics
 import unicodedata
 from collections import defaultdict
@@ -197,17 +196,19 @@ def why_chrf(texts: Collection[Text]) -> ReasonForChrf | None:
         texts: the text of each direction. The ratio of the words is their mean, as the scores are, and is not known if
             a language is written without spaces.
     """
+    if any(too_short_for_bleu(references, tgt) for _, references, _, tgt in texts):
+        return ReasonForChrf(
+            "half of the references have fewer than four words or characters, so BLEU is nearly always 0",
+            bleu_is_a_bound=False,
+        )
     ratios = []
     for sources, references, src, tgt in texts:
-        if too_short_for_bleu(references, tgt):
-            return ReasonForChrf(
-                "half of the references have fewer than four words or characters, so BLEU is nearly always 0",
-                bleu_is_a_bound=False,
-            )
         num_src_words = sum(len(line.split()) for line in sources)
         num_tgt_words = sum(len(line.split()) for line in references)
         is_known = num_src_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
-        ratios.append(num_tgt_words / num_src_words if is_known else math.inf)
+        if not is_known:
+            return None
+        ratios.append(num_tgt_words / num_src_words)
     ratio = statistics.fmean(ratios)
     if ratio > _FEW_WORDS:
         return None

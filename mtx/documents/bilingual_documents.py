@@ -56,7 +56,7 @@ from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
 
-_ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
+_ATTRIBUTE = re.compile(r"(?P<name>[^\s=]++)\s*+=\s*+(?P<value>\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet, option or command that a line begins with
 _SPACES = re.compile(
     r"(?:(?:(?<! ) +)?[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)"
@@ -105,8 +105,8 @@ def _note(form: str, segments: Iterable[Marked], estimates: Estimates, _: Marked
 def with_attribute(tag: str, name: str, value: str) -> str:
     """An opening tag with an attribute set to this value, in place or after all others."""
     for match in _ATTRIBUTE.finditer(tag):
-        if match[1] == name:
-            return tag[: match.start(2)] + quoteattr(value) + tag[match.end(2) :]
+        if match["name"] == name:
+            return tag[: match.start("value")] + quoteattr(value) + tag[match.end("value") :]
     unclosed = _unclosed(tag)
     return f"{unclosed} {name}={quoteattr(value)}{tag[len(unclosed) :].lstrip()}"
 
@@ -114,7 +114,7 @@ def with_attribute(tag: str, name: str, value: str) -> str:
 def without_attribute(tag: str, name: str) -> str:
     """An opening tag without this attribute."""
     for match in _ATTRIBUTE.finditer(tag):
-        if match[1] == name:
+        if match["name"] == name:
             return tag[: match.start()].rstrip() + tag[match.end() :]
     return tag
 

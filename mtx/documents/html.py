@@ -69,7 +69,7 @@ _ENDED_BY = {  # by an element whose end tag may be omitted, those that end it; 
     "tr": {"tr"},
     "option": {"option", "optgroup"},
 }
-_ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
+_ATTRIBUTE = re.compile(r"[\s/]*+(?P<name>[^\s/>=]++)(?:\s*+=\s*+(?P<value>\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+(?P<unclosed>(?:<[^<>]*+){1001})")  # tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 
@@ -316,7 +316,7 @@ def _parts(text: str, src: str = "") -> list[_Part]:
             at = part.start + 1 + len(part.name)
             while match := _ATTRIBUTE.match(text, at, part.end):
                 at = match.end()
-                part.value_spans.setdefault(match[1].lower(), match.span(2))
+                part.value_spans.setdefault(match["name"].lower(), match.span("value"))
             part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.value_spans.items()}
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
