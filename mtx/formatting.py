@@ -1,7 +1,7 @@
-"""Text for people: commands to paste into a shell, numbers, sizes and durations.
+"""Text for people (commands to paste into a shell, numbers, sizes and durations), and rounding up.
 
 Every command that contains a path or another word of the user is made here, so that spaces, quotes and a leading dash
-do not change its meaning. `divide_up` is here because both the model and the data need it.
+do not change its meaning. This module imports nothing of mtx, so that every folder may import it.
 """
 
 import contextlib
@@ -81,6 +81,11 @@ def file_name(path: str) -> str:
 def divide_up(dividend: int, divisor: int) -> int:
     """The quotient rounded up to a whole number, exact for integers of any size."""
     return -(-dividend // divisor)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple that is at least the number."""
+    return divide_up(number, multiple) * multiple
 
 
 def counted(number: int, noun: str) -> str:

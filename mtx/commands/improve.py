@@ -197,9 +197,8 @@ def distil(
         f"data.test={','.join(tests)}",
         *other_settings,
     ]
-    resolve(
-        [*student_settings, f"data.train={synthetic_text.TRAIN}"]
-    )  # refuses wrong settings before the teacher works
+    # Wrong settings are refused before the teacher works.
+    resolve([*student_settings, f"data.train={synthetic_text.TRAIN}"])
     with progress("translating", sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as update:
         synthetic_text.translate_text(translator, distilled, mono, identity, update)
     student_settings.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")

@@ -85,7 +85,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     def is_name(word: str) -> bool:
         return settings.is_name(word) or (not settings.is_override(word) and bool(holds_pairs(word)))
 
-    names = list[str]()  # wherever they were typed
+    names = list[str]()  # in any place of the command line
     overrides = list[str]()
     for word in arguments or []:
         if is_name(word):
@@ -93,7 +93,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         else:
             overrides.append(word)
     while overrides and not settings.is_override(overrides[0]):
-        names.append(overrides.pop(0))  # of nothing that exists, which the errors below name
+        names.append(overrides.pop(0))  # of nothing that exists: the errors below show it
     if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in overrides):
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")

@@ -306,7 +306,7 @@ class TermCount:
 
 
 def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
-    """The lines of `source` in blocks, see `pair_lines`: large ones of a file, what has arrived of a pipe or terminal.
+    """The lines of `source` in blocks (see `pair_lines`): large ones from a file, else what has arrived.
 
     Args:
         file: its name; None for stdin.

@@ -499,7 +499,7 @@ class Config(Section):
     in every path of a setting"""
     sizes: UntilFinished[Literal["given", "corpus"] | PositiveInt] = "given"
     """corpus: choose model sizes and regularisation by the amount of training text, the speed of the machine and
-    training.time_limit, unless the recipe or the command line sets them; a number: those for about so many pairs"""
+    training.time_limit, unless the recipe or the command line sets them; a number: those for about that many pairs"""
     undecided: UntilFinished[tuple[str, ...]] = ()
     """the keys that sizes=corpus chooses when training starts; mtx sets it"""
     seed: int = Field(1, ge=0, lt=2**31)

@@ -33,7 +33,7 @@ _MADE_UP = 0.7  # of the terms have a made-up translation
 _MADE_UP_SOURCE = 0.3  # of these are made up in the source too
 _ONE_MORE = 0.2  # of the made-up terms have one word more, because terms of several words are rare in a lexicon
 _WORD_LETTERS = (4, 12)  # from and to, of a made-up word
-_FRAGMENT_LETTERS = (2, 4)  # of a fragment of one
+_FRAGMENT_LETTERS = (2, 4)  # likewise, of each fragment that it is made of
 
 
 # An augmentation changes the source and the target of a pair, which remain translations of each other. The generator,

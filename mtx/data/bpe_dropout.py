@@ -95,7 +95,7 @@ class BpeDropout:
                 continue
             symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
             distant = (place for place in skipped if place not in (at - 1, at, at + 1))
-            skipped = {place - 1 if place > at else place for place in distant}  # one symbol less precedes these
+            skipped = {place - 1 if place > at else place for place in distant}  # the merge moves later places by one
         if any(symbol not in self._ids for symbol in symbols):  # a character without a piece
             return word
         return tuple(self._ids[symbol] for symbol in symbols)

@@ -8,7 +8,6 @@ Flow: a file of source TAB target, or training text and `learn_lexicon` -> `Glos
 
 import functools
 import logging
-import math
 import re
 import unicodedata
 from array import array
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from mtx.data.languages import WITHOUT_SPACES
 from mtx.errors import DataError
+from mtx.formatting import divide_up
 from mtx.storage.text_files import printable, read_lines
 
 TERM_MARKS = "\x1c\x1d\x1e"  # before a term, before its translation, and after both
@@ -221,7 +221,7 @@ def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glos
     for word, pairs in pairs_of.items():
         if len(pairs) < _MIN_PAIRS:
             continue
-        sample = pairs[:: math.ceil(len(pairs) / _MOST_PAIRS)]
+        sample = pairs[:: divide_up(len(pairs), _MOST_PAIRS)]
         weight = len(pairs) / len(sample)
         counts = Counter(chain.from_iterable(tgt_words[pair] for pair in sample))
         scores = {

@@ -206,9 +206,8 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
     candidates = chain((name for name in in_name if name and name not in languages), repeat("CODE"))
     sides = [*dict.fromkeys(languages), None, None][:2]
     src, tgt = (language or next(candidates) for language in sides)
-    settings = [f"data.src={src}", f"data.tgt={tgt}"]
-    if columns:
-        settings.insert(0, f"data.columns={','.join(columns)}")
+    settings = [f"data.columns={','.join(columns)}"] if columns else []
+    settings += [f"data.src={src}", f"data.tgt={tgt}"]
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
         mtx_command("train", path, *settings),

@@ -83,7 +83,7 @@ SIGN_CODES = {
     "Xcode: plural": rf"%(?:\d{{1,9}}\$)?\#@{_NAME}@",
     "Yoast": rf"%%{_NAME}%%",
     "Drupal: name with hyphens": r"(?<!\d)%(?!ll)[a-z_]{3,100}(?:-[a-z]{1,100}){1,20}(?!\w)",
-    # The letters behind belong to the name: %i is one, and printf has what no name is
+    # All letters that follow belong to the name, also in %i. What is not a name is left to "printf".
     "Drupal, Windows, strftime": (rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w)){{0,20}}"),
     "printf": (  # of C, Python, Perl and Objective-C
         r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']{0,9}+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
@@ -185,7 +185,7 @@ SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in p
 
 
 _SIGNS = rf"~{{=%$@</\[\\^*_&#|`\u20e3{EMOJI}"
-# What may begin a code next to another character: each pattern looks back at the first one.
+# What may begin a code next to another character. Each looks back at that one, the last also at the one before it.
 _SIGN_PAIRS = {
     "file, name after a sign": r"(?<=[:!.])\w",
     "RST: mark before code": r"(?<=:):",
@@ -440,12 +440,13 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             and run_end < len(text_with_signs)
             and not _BEFORE_END.match(text_with_signs, run_end - 1)
         )
+        space_at = word_end if has_space else None
         for group in _GROUP.finditer(text_with_signs, run_start, run_end):
             start, end = group.span()
             before = _SIGN.sub("", text_with_signs[start - 1])
             after = _SIGN.sub("", text_with_signs[end])
             position = len(text)
-            if has_space and word_end is not None and start > word_end:
+            if space_at is not None and start > space_at:
                 position += 1
             group_tags = tuple(islice(remaining_tags, end - start))
             is_alone = num_ends[group_tags[0].pair] < 2  # also a tag without its other end

@@ -9,7 +9,6 @@ The data directory appears as a whole or not at all, and training needs nothing 
 """
 
 import logging
-import math
 import os
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator
@@ -50,7 +49,7 @@ from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
-from mtx.formatting import counted
+from mtx.formatting import counted, divide_up
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
 from mtx.storage.streams import progress
@@ -523,7 +522,7 @@ def _describe_text(store: TokenStore, language: str) -> durable.Json:
         language: the source language, or the first of several: the sentences of German are 1% more by English rules.
     """
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    interval = math.ceil(store.num_pairs / _SAMPLE_LINES)
+    interval = divide_up(store.num_pairs, _SAMPLE_LINES)
     src, tgt = store.texts(np.arange(0, store.num_pairs, interval))
     codes = Counter[str]()
     for src_text, tgt_text in zip(src, tgt, strict=True):

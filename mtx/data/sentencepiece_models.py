@@ -65,14 +65,17 @@ class JointModel:
         self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
         self.languages = dict[str, int]()
 
+    def _processor(self, target: bool) -> Any:
+        return self._tgt_processor if target else self._src_processor
+
     def split(self, texts: list[str], target: bool = False, num_threads: int = -1) -> list[list[str]]:
         """The pieces of texts; what no piece has is itself."""
-        processor = self._tgt_processor if target else self._src_processor
+        processor = self._processor(target)
         return _encoded(processor, texts, num_threads, out_type=str)
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
-        processor = self._tgt_processor if target else self._src_processor
+        processor = self._processor(target)
         return _encoded(processor, texts, num_threads)
 
     def decode(self, ids: Encoded) -> list[str]:
@@ -84,7 +87,7 @@ class JointModel:
 
         The lower the rank, the earlier the merge. Other models have no merges.
         """
-        processor = self._tgt_processor if target else self._src_processor
+        processor = self._processor(target)
         texts = dict[int, str]()
         scores = dict[str, float]()
         for number in range(len(processor)):

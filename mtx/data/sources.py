@@ -190,7 +190,7 @@ def _find_directions(
     one direction.
 
     Args:
-        find: finds the text of two languages, which it must name or not; None: `_find`.
+        find: finds the text of two languages; its other argument is `must_name_languages` of `_find`. None: `_find`.
     """
     text = TrainText(name=text, weight=None) if isinstance(text, str) else text
     find = find or partial(_find, data, text.name, key)

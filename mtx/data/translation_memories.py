@@ -221,6 +221,7 @@ class _Tree:
                 children.append(text)
 
     def add_comment(self, *_: str) -> None:
+        """Note a comment or a processing instruction, which has a place but no text."""
         if self.document and self.unit:
             comment = Node("", {}, self.parser.CurrentLineNumber)
             self.set_position(comment)

@@ -38,7 +38,7 @@ from torch import Tensor
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
-from mtx.formatting import divide_up
+from mtx.formatting import divide_up, round_up
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.inference import IncrementalModel
 
@@ -118,7 +118,7 @@ def search(
     if models[0].is_static:
         num_slots = min(queue.most_slots, max(_FEWEST_SLOTS, 2 * num_slots - 1))
         num_slots = 1 << (num_slots.bit_length() - 1)  # the largest power of two that is not more
-        max_length = divide_up(max_length, _LENGTH_STEP) * _LENGTH_STEP
+        max_length = round_up(max_length, _LENGTH_STEP)
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept_slots.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue, on_finished).run()

@@ -251,6 +251,7 @@ class CTranslate2Engine:
         Args:
             scores: empty if none are needed.
         """
+        assert scores or len(by_beam) == 1
         hypotheses = LogProbs()
         for number, pieces in enumerate(by_beam):
             ids = [self._ids[piece] for piece in pieces]
@@ -262,7 +263,7 @@ class CTranslate2Engine:
                 is_usable = log_prob > _DISABLED
             else:
                 log_prob = 0.0
-                is_usable = len(pieces) > 1  # without numbers CTranslate2 writes nothing: scoring this finds it out
+                is_usable = len(pieces) > 1  # an empty translation may come from a model that computes NaN: score it
             is_scored = is_whole and len(request.prefix) == self.tokenizer.num_forced and is_usable
             hypotheses.setdefault(tuple(ids), log_prob if is_scored else None)
         return hypotheses

@@ -174,8 +174,10 @@ def score_by_advice(hypotheses: Lines, references: Lines, advice: Sequence[Advic
     """Returns the number and the chrF2 of the lines with each advice, as the entry "advice" if there is any."""
     by_advice = {}
     for kind in get_args(Advice):
-        rows = [row for row, line_advice in enumerate(advice) if line_advice == kind]
-        if rows:
-            chrf = score([hypotheses[row] for row in rows], [references[row] for row in rows], metrics=["chrf"])["chrf"]
-            by_advice[kind] = {"lines": len(rows), **chrf}
+        lines = zip(hypotheses, references, advice, strict=True)
+        advised = [(hypothesis, reference) for hypothesis, reference, line_advice in lines if line_advice == kind]
+        if advised:
+            texts, their_references = zip(*advised, strict=True)
+            chrf = score(texts, their_references, metrics=["chrf"])["chrf"]
+            by_advice[kind] = {"lines": len(advised), **chrf}
     return {"advice": by_advice} if by_advice else {}

@@ -259,7 +259,7 @@ def _add_spaces(tags: Tags, before: str, following: str) -> Marked:
         has_space = has_space_before or any(have_space_between) or has_space_after
         if not has_space and not any(placed.ends_word for placed in tags):
             closing = list(takewhile(lambda placed: placed.tags[0].kind == "close", tags))
-            return [*_unplaced(closing), " ", *_unplaced(tags[len(closing) :])]
+            return [*_tags_of(closing), " ", *_tags_of(tags[len(closing) :])]
     else:  # only tags that replace a word need spaces here
         kinds = [placed.tags[0].kind for placed in tags]
         has_empty_pair = ("open", "close") in pairwise(kinds)
@@ -278,7 +278,8 @@ def _add_spaces(tags: Tags, before: str, following: str) -> Marked:
     return parts
 
 
-def _unplaced(tags: Tags) -> list[Tag]:
+def _tags_of(tags: Tags) -> list[Tag]:
+    """The tags without their positions."""
     return [tag for placed in tags for tag in placed.tags]
 
 
@@ -450,6 +451,6 @@ class _Aligned:
         return (words if has_word else signs) or words or self.links
 
     def _nearest(self, links: Links, at: float) -> Link:
-        """The link nearest to a character of the source, by that of its source, then by its position."""
+        """The link nearest to a character of the source, by the character that it translates, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
         return min(links, key=lambda link: (abs(link.src - at), abs((link.start + link.end) / 2 - expected)))

@@ -102,10 +102,11 @@ def fit(
     deadline = time.monotonic() + seconds
     rows = list[Floats]()
     pairs = list[tuple[str, str]]()
+    too_few = f"{direction}: no estimate of quality: it needs {FEWEST_FIT_LINES} lines of validation text"
     if len(sources) < FEWEST_FIT_LINES:
-        order = np.arange(0)
-    else:
-        order = np.random.default_rng(1).permutation(len(sources))[:MOST_FIT_LINES]
+        logger.info(too_few)
+        return None
+    order = np.random.default_rng(1).permutation(len(sources))[:MOST_FIT_LINES]
     with progress("fitting the estimate of quality", len(order)) as update:
         for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
             translated = translator.hypotheses([sources[number] for number in block], n_best=1)
@@ -119,7 +120,7 @@ def fit(
             if time.monotonic() > deadline:
                 break
     if len(rows) < FEWEST_FIT_LINES:
-        logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, FEWEST_FIT_LINES)
+        logger.info(too_few)
         return None
     features = np.array(rows)
     chrf = np.array([sacrebleu.sentence_chrf(text, [reference]).score for text, reference in pairs])

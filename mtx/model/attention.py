@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtx.formatting import divide_up
+from mtx.formatting import round_up
 
 Ints = npt.NDArray[np.int64]
 Kernel = Literal["padded", "varlen"]
@@ -206,8 +206,8 @@ def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
                 num_filled += needs[order[shortest]]
                 shortest -= 1
             slot += width
-        size = divide_up(slot - first_slot, _TILE_WIDTH * 8) * _TILE_WIDTH * 8  # with empty tiles: few shapes
-        slot = first_slot + divide_up(size, width) * width
+        size = round_up(slot - first_slot, _TILE_WIDTH * 8)  # with empty tiles: few shapes
+        slot = first_slot + round_up(size, width)
         groups.append((first_slot, slot, width))
     return starts, groups, slot
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.formatting import divide_up
+from mtx.formatting import round_up
 
 _STATIC_COLUMNS = 128  # that a cache of CUDA adds at once: those of all steps of most sentences
 _COLUMNS_READ = 32  # once a cache of CUDA is reused, the number of columns that a step reads is a multiple of this
@@ -89,7 +89,7 @@ class SourceSlots:
 
     def _set_width(self, width: int) -> None:
         """Sets the number of source positions to `width`, rounded up."""
-        rounded_width = divide_up(width, self._sources_at_a_time) * self._sources_at_a_time
+        rounded_width = round_up(width, self._sources_at_a_time)
         added = rounded_width - self.sources.shape[-2]
         if added:
             self.sources = F.pad(self.sources, (0, 0, 0, added)).contiguous()
@@ -144,7 +144,7 @@ class KVCache(SourceSlots):
         self._num_targets += self.beam_size
         super().prepare()
         at_a_time = _COLUMNS_READ * self.beam_size if self._is_reused else self._mask.shape[3]
-        width = divide_up(self._num_targets, at_a_time) * at_a_time
+        width = round_up(self._num_targets, at_a_time)
         if (self.version, width) != self._prepared:
             self._prepared = (self.version, width)
             self.target_mask = self._mask[..., :width]
@@ -164,7 +164,7 @@ class KVCache(SourceSlots):
         num_kept = int(is_visible.sum(1).max()) if self._num_targets else 0  # CUDA would wait
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :num_kept]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
-        size = divide_up(num_kept + added // 2, added) * added
+        size = round_up(num_kept + added // 2, added)
         if self.is_static and num_kept <= 0.75 * self._targets.shape[4]:
             size = self._targets.shape[4] or added
         # The mask hides the positions that are added, but it could not hide NaN.

@@ -68,8 +68,9 @@ class TranslationQueue:
     def __init__(self, batch_tokens: int, waiting_s: float, num_threads: int = 1):
         self._batch_tokens = batch_tokens
         self._waiting_s = waiting_s
-        self._tokens = float(batch_tokens)  # of the last large batches
-        self._seconds = 2.0  # likewise
+        # Of the last large batches, for the measured speed
+        self._tokens = float(batch_tokens)
+        self._seconds = 2.0
         self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
         self._num_threads = num_threads
@@ -116,7 +117,7 @@ class TranslationQueue:
             if not is_admitted:
                 self.require_room(sum(sizes))
             parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
-            items = [_Item(self._turn + tokens, function, value, size) for tokens, value, size in parts]
+            items = [_Item(self._turn + end_tokens, function, value, size) for end_tokens, value, size in parts]
             self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
             for _ in range(min(self._num_threads, len(items))):
                 self._threads.submit(self._run)

@@ -268,7 +268,7 @@ class AsyncCheckpointer:
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
 
     def require_few_losses(self, most_lost: int = _MOST_LOST) -> None:
-        """Wait for the end of the last write.
+        """Wait for the end of the last write, and refuse too many lost checkpoints.
 
         Raises:
             MtxError: if the state to write was not finite, or more than `most_lost` writes in a row have failed.

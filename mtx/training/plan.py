@@ -36,7 +36,7 @@ _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of the best row's share of the tokens that it needs, which is then at most a third larger
 # docs/archive/decisions-2026.md (2026-11-27) has the measurements of these two.
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved
-_RDROP_EPOCHS = 20  # without R-Drop, for which the time must have room: they take as long as 10 with it
+_RDROP_EPOCHS = 20  # that the time must have room for without R-Drop; with it, half as many take as long
 _RDROP = "training.rdrop_alpha"
 _NOISE = 1.15  # by which a measured speed may be wrong
 
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens: float, min_tokens: int = 1) -> Plan:
-    """The plan for a text: its row, or a smaller one if the time allows that one much more of what it needs.
+    """The plan for a text: its row, or a smaller one that would get a much larger share of its tokens.
 
     Args:
         seconds_per_token: of training without R-Drop, for a target token, by row: that of the text, and smaller ones.

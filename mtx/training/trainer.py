@@ -340,11 +340,11 @@ class Trainer(Run):
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
         may_skip_save = self.device.type == "cuda" and not training.deterministic
         skips_save = may_skip_save and self.checkpointer.writing is not None
-        # Each is the largest number of all ranks, where 1 is yes
-        any_stop, any_request, any_skip, now_s = self.ranks.maximum(
+        # The largest value of all ranks: the number of a signal or 0, two answers as 1 or 0, and seconds
+        stop_signal, any_request, any_skip, now_s = self.ranks.maximum(
             signals.stop, float(is_save_requested), float(skips_save), self.elapsed_s()
         )
-        if any_stop > 0:
+        if stop_signal > 0:
             raise InterruptedTrainingError
         self._plan(now_s)
         reason = self.schedule.reason_to_stop(self.state, now_s)

@@ -116,7 +116,7 @@ def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
         stored.write_text(json.dumps({"settings": inputs, **row}) + "\n", encoding="utf-8")
     result: Row = json.loads(stored.read_text(encoding="utf-8"))
     if result["settings"] != inputs:
-        sys.exit(f"error: {stored} is of other settings: {result['settings']}; another --dir starts anew")
+        sys.exit(f"error: {stored} is of other settings: {result['settings']}; use another --dir")
     return result
 
 

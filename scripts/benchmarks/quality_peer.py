@@ -95,7 +95,7 @@ def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int, 
             share = (time.monotonic() - started - uncounted_s) / seconds
             if share >= (validations + 1) / NUM_VALIDATIONS:
                 validation_began = time.monotonic()
-                validations = validations + 1
+                validations += 1
                 nll = validation_nll(model, data.valid)
                 print(f"{share:.0%}, step {step}: validation nll {nll:.4f}", file=sys.stderr)
                 if nll < best_nll:

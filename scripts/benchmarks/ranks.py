@@ -2,8 +2,8 @@
 
     python -m scripts.benchmarks.ranks --data-dir DIR [--ranks 2] [--steps 100] [--rounds 3]
 
-DIR has Multi30k's files. Both train the recipe multi30k-en-de from the same start, in turns, and are stopped after so
-many steps. What is compared is the mean time of a step from the 20th on, so that neither start counts.
+DIR has Multi30k's files. Both train the recipe multi30k-en-de from the same start, in turns, and are stopped after
+--steps steps. What is compared is the mean time of a step from the 20th on, so that neither start counts.
 """
 
 import argparse

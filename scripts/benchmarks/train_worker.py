@@ -114,7 +114,7 @@ def mtx_system(
     device: torch.device,
     runtime: RuntimeChoices | None = None,
 ) -> System:
-    """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
+    """Returns mtx's own trainer and loader, with what `mtx train` would choose if `runtime` is None."""
     paths = RunLayout(Path(config.run_dir))
     runtime = runtime or choose_runtime(paths, config, device, data)
     trainer = build(config, runtime, data, paths)

@@ -3,8 +3,8 @@
     python -m scripts.checks.plain_code
 
 A condition is a comparison, `not`, a call of `bool`, `isinstance`, `any` or `all`, or `and` and `or` with one of them.
-It may be no factor, no term of a sum or a difference, and no index of a table: an `if` says what is meant. Arrays of
-conditions are combined by `&` and `|`. To count with `+=` or `sum` is allowed, and so is an array as the index of an
+It must not be a factor, a term of a sum or a difference, or the index of a table: an `if` says what is meant. Arrays of
+conditions are combined by `&` and `|`. Counting with `+=` or `sum` is allowed, and so is an array as the index of an
 array; a table is a list or a tuple in place, or a name in capitals.
 
 No variable, parameter, function or import has the name of a builtin. Attributes and methods of a class may have one.

@@ -180,7 +180,7 @@ class Verb(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """A piece of meaning that reads the same wherever it stands."""
+    """A piece of meaning that reads the same in any place."""
 
     en: str
     de: str

@@ -155,11 +155,6 @@ def english_clause(clause: Clause, inverted: bool = False) -> str:
     elif clause.direct_object:
         direct_object = clause.direct_object.en
     time = clause.time.en if clause.time else ""
-    direct_object = ""
-    if isinstance(clause.direct_object, NP):
-        direct_object = english_np(clause.direct_object)
-    elif clause.direct_object:
-        direct_object = clause.direct_object.en
     words = join(
         time if clause.fronted else "",
         *((auxiliary, subject) if inverted else (subject, auxiliary)),
@@ -253,7 +248,7 @@ def question(clause: Clause, word: Phrase = NONE) -> Example:
 
 
 def subordinate(main: Clause, conjunction: Phrase, clause: Clause, opens_sentence: bool = False) -> Example:
-    """Gives a main and a subordinate clause (verb last); with `first` the subordinate one opens the sentence."""
+    """Gives a main and a subordinate clause (verb last); with `opens_sentence` the subordinate one comes first."""
     en = f"{conjunction.en} {english_clause(clause)}"
     de = f"{conjunction.de} {german_clause(clause, 'last')}"
     if opens_sentence:

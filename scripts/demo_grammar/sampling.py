@@ -114,7 +114,7 @@ def _time(rng: Random, tense: str) -> Phrase | None:
 
 
 def _noun_phrase(rng: Random, noun: Noun, dets: str, possessive: str = "my", plural: float = 0.25) -> NP:
-    """Chooses a phrase around the noun; `own` is the possessive that "own" among `dets` stands for."""
+    """Chooses a phrase around the noun; `possessive` is what "own" among `dets` stands for."""
     det = rng.choice(dets.split())
     if noun.kind == "kin":
         det = rng.choice((possessive, "my", "our"))

@@ -121,7 +121,7 @@ def rows_over_time(cast: list[tuple[float, str]]) -> list[list[tuple[float, Row]
                 row += 1
             elif character and ord(character) >= 32:
                 if column == COLUMNS:
-                    row = row + 1
+                    row += 1
                     column = 0
                 while row >= len(screen):
                     screen.append([])

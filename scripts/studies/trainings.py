@@ -42,7 +42,7 @@ def run_all(command: Literal["prepare", "train"], trainings: Sequence[Training],
     with ThreadPoolExecutor(num_jobs) as pool:
         codes = list(pool.map(partial(_run, command, threads), trainings))
     if failed := [str(training.run) for training, code in zip(trainings, codes, strict=True) if code]:
-        sys.exit(f"error: not {_DONE[command]}: {', '.join(failed)}; see above, or the .log beside each")
+        sys.exit(f"error: not {_DONE[command]}: {', '.join(failed)}; see above, or the .log next to each")
 
 
 def _run(command: str, threads: int, training: Training) -> int:
@@ -54,7 +54,7 @@ def _run(command: str, threads: int, training: Training) -> int:
         stored.write_text(json.dumps(training.settings) + "\n", encoding="utf-8")
     if (earlier_settings := json.loads(stored.read_text(encoding="utf-8"))) != training.settings:
         earlier = shlex.join(earlier_settings)
-        print(f"error: {run} has other settings: {earlier}; another --dir starts anew", file=sys.stderr)
+        print(f"error: {run} has other settings: {earlier}; use another --dir", file=sys.stderr)
         return 2
     seed = [] if training.seed is None else [f"seed={training.seed}"]
     words = [sys.executable, "-m", "mtx", command, *training.settings, *seed, f"run_dir={run}"]

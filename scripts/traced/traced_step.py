@@ -475,7 +475,7 @@ def _graphs(trace: Trace) -> Iterator[None]:
     @contextlib.contextmanager
     def recording(graph: Graph, *_: Any, **__: Any) -> Iterator[None]:
         assert isinstance(graph, Graph) and not trace.is_recording
-        trace.num_recorded = trace.num_recorded + 1
+        trace.num_recorded += 1
         trace.is_recording = True
         try:
             yield
