@@ -35,13 +35,8 @@ from mtx.storage.text_files import (
 
 logger = logging.getLogger(__name__)
 
-_BYTE_ORDER_MARK = "\ufeff"  # byte order mark
+_BYTE_ORDER_MARK = "\ufeff"
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-# What may stay in the source language. The log lists the most frequent kind first, and equal ones in this order.
-_UNTRANSLATED_KINDS = (
-    *("front matter", "unreadable cue", "incomplete message", "locked segment", "ICU message", "copied source"),
-    *("HTML block", "paragraph", "empty translation"),
-)
 
 
 def translate_document(
@@ -78,7 +73,7 @@ def translate_document(
     if kind in ("html", "markdown") and (front_matter := _FRONT_MATTER.match(text)):
         text = text[front_matter.end() :]
     head = full_text[: len(full_text) - len(text)]
-    untranslated = Counter(dict.fromkeys(_UNTRANSLATED_KINDS, 0))
+    untranslated = Counter[str]()  # what stays in the source language, by its kind
     if _TITLE.search(head):
         untranslated["front matter"] += 1
     has_accelerators = kind in bilingual_documents.EDITS
@@ -131,7 +126,7 @@ def translate_document(
 
 
 def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> Languages:
-    """The direction, source and target, of which an XLIFF, TMX or PO document names the languages.
+    """The direction (source, target) whose languages an XLIFF, TMX or PO document names.
 
     Raises:
         UsageError: if it is none of `directions`, or several.

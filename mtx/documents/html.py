@@ -244,7 +244,7 @@ def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts = list[str]()
     copied_until = 0
-    searched_until = dict[_Template, int]()  # where the search for a closing delimiter ended in vain
+    searched_until = dict[_Template, int]()  # up to where no closing delimiter was found
     for opening in _TEMPLATE_OPENING.finditer(text):
         template = _template_of(opening)
         if opening.start() < copied_until or opening.start() < searched_until.get(template, 0):

@@ -41,10 +41,10 @@ from mtx.formatting import counted
 
 logger = logging.getLogger(__name__)
 
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,5000}+\}){0,5000}+\}){0,5000}+\}"
+_BRACES = r"\{(?:[^{}]{1,5000}+|\{(?:[^{}]{1,5000}+|\{[^{}]{0,50000}+\}){0,5000}+\}){0,5000}+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
     rf"</?(?:[A-Z][\w.]{{0,200}}+|template\b|[a-z]{{1,50}}(?=\s[^<>]{{0,1000}}=\{{))"
-    rf"(?:\s{{1,500}}(?:[\w:@.\#-]{{1,200}}(?:=(?:\"[^\"]{{0,5000}}+\"|'[^']{{0,5000}}+'|{_BRACES}))?|{_BRACES})){{0,200}}+"
+    rf"(?:\s{{1,500}}(?:[\w:@.\#-]{{1,200}}(?:=(?:\"[^\"]{{0,50000}}+\"|'[^']{{0,50000}}+'|{_BRACES}))?|{_BRACES})){{0,200}}+"
     r"\s{0,500}/?>"
 )
 # What is not translated inside a paragraph, by where it comes from, like the tables of `mtx.data.markup`. Three groups
@@ -116,13 +116,13 @@ _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
 Parse = Callable[[str], list[Token]]
 _FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
-_BLANKS = r"[ \t]{0,1000}"
-_PREFIX = r"[ \t>]{0,1000}"  # of a line
-_LINE_END = r"[ \t\r]{0,1000}$"
+_BLANKS = r"[ \t]{0,50000}+"
+_PREFIX = r"[ \t>]{0,50000}"  # of a line
+_LINE_END = r"[ \t\r]{0,50000}+$"
 _REST_OF_LINE = r"[^\n]{0,50000}"
-_TITLE = r"[ \t]{1,1000}([^\n]{0,50000}?)"
-_TITLE_BEFORE_BRACE = r"[ \t]{1,1000}([^\n{]{0,50000}?)"
-# Lines of dialects that may have a title, after their prefix; the last group without a name is the title
+_TITLE = r"[ \t]{1,50000}+([^\n]{0,50000}?)"
+_TITLE_BEFORE_BRACE = r"[ \t]{1,50000}+([^\n{]{0,50000}?)"
+# Lines of dialects that may have a title, after their prefix; the last group is the title, if it has no name
 CONTAINERS = {
     # `:::{tip} Title`, with lines of options `:name: value` or between `---`; a figure and the like have no title
     "MyST: directive": (
@@ -133,7 +133,7 @@ CONTAINERS = {
         rf"(?:\n{_PREFIX}---(?:\n{_PREFIX}\w{_REST_OF_LINE}){{0,1000}}\n{_PREFIX}---)?{_LINE_END}"
     ),
     "Pandoc: title": rf"\A%{_TITLE}{_LINE_END}",
-    "Pandoc: line of verse": rf"\|[ \t]{{1,1000}}([^\n|]{{0,50000}}?){_LINE_END}",
+    "Pandoc: line of verse": rf"\|[ \t]{{1,50000}}+([^\n|]{{0,50000}}?){_LINE_END}",
     "MyST: between parts": rf"\+{{3}}(?:[ \t]{{1,1000}}\{{{_REST_OF_LINE})?{_LINE_END}",
     # `/// tip | Title`, with lines of options below
     "PyMdown": (
@@ -143,7 +143,7 @@ CONTAINERS = {
     ),
     # `:::tip[Title]` and `::: tip Title {.x}`
     "Docusaurus, VitePress, Pandoc": (
-        rf":{{3,100}}{_BLANKS}(?:\{{[\w.-]{{1,100}}\}}|[\w.-]{{1,100}})?"
+        r":{3,100}[ \t]{0,50000}(?:\{[\w.-]{1,100}\}|[\w.-]{1,100})?"
         rf"(?:\[([^\]\n]{{0,1000}})\]|{_TITLE_BEFORE_BRACE})?{_BLANKS}(?:\{{{_REST_OF_LINE}\}})?{_LINE_END}"
     ),
     "abbreviation": rf"\*\[[^\]\n]{{1,100}}\]:{_TITLE}{_LINE_END}",
@@ -178,8 +178,8 @@ CODE_LINES = {
         rf"\{{(?:%-?\s{{0,100}}end|\{{[<%]\s{{0,100}}/\s{{0,100}})(?P=shortcode)(?![\w-]){_REST_OF_LINE}"
     ),
     "Jinja, Liquid, Hugo, kramdown, ERB: templates": (
-        r"(?:(?:\{(?:[:%\#][^{}\n]{0,5000}+|\{[^{}\n]{0,5000}+\})\}[ \t]{0,1000}+"
-        rf"|<%[^%\n]{{0,5000}}+%>[ \t]{{0,1000}}+){{1,1000}}+){_LINE_END}"
+        r"(?:(?:\{(?:[:%\#][^{}\n]{0,50000}+|\{[^{}\n]{0,50000}+\})\}[ \t]{0,1000}+"
+        rf"|<%[^%\n]{{0,50000}}+%>[ \t]{{0,1000}}+){{1,1000}}+){_LINE_END}"
     ),
     "MyST: label": rf"\([\w-]{{1,200}}\)={_LINE_END}",
     "GitLab: table of contents": rf"\[\[_\w{{1,50}}_\]\]{_LINE_END}",
@@ -447,7 +447,7 @@ def _write(
                 elif opening_mark == '"':  # of a title
                     text = text.replace('"', "'")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
-    if not is_blank(translation):  # such a one is counted already, and written if its message of PO has others
+    if not is_blank(translation):  # an empty one is counted already, and written if its PO message has others
         untranslated["paragraph"] += 1
     return source
 

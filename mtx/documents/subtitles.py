@@ -132,7 +132,7 @@ def _write(breaks: list[str], translation: Marked) -> str:
 
 
 def _wrap(text: str, num_lines: int) -> list[str]:
-    """The lines of a text, of about the same length, at most so many; it is divided at spaces."""
+    """The lines of a text, at most `num_lines` of about the same length, divided at spaces."""
     wrap = partial(textwrap.wrap, text, expand_tabs=False, break_long_words=False, break_on_hyphens=False)
     min_width = max(1, len(text) // num_lines)
     max_width = min_width + max(map(len, text.split(" ")))  # enough: no line is shorter by more than a word

@@ -439,7 +439,7 @@ def usability(run: RunSummary) -> Advice | None:
     ]
     band, reason = find_band(scores[name], part_texts, "synthetic" if config.data.generator else "bleu")
     metric = "chrf" if reason else "bleu"
-    highest_band = Band.GOOD  # that so many faulty translations allow
+    highest_band = Band.GOOD  # the best that the share of faulty translations allows
     if is_alike or num_faulty >= 0.3 * num_lines:
         highest_band = Band.USELESS
     elif num_faulty >= 0.1 * num_lines:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
 from mtx.evaluation.test_set_scores import Gain, stored_gains
+from mtx.formatting import divide_up
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
 from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, require_run
@@ -174,7 +175,7 @@ class RunSummary:
         for event in self.history.events_of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
-        distance = max(1, math.ceil(len(samples) / 8))
+        distance = max(1, divide_up(len(samples), 8))
         first = (len(samples) - 1) % distance  # so that the last one is chosen
         return samples[first::distance]
 

@@ -28,7 +28,7 @@ _LINE_BYTES = 2**24  # a longer line is refused: a small file of gzip may be one
 _SAMPLE_LINES = 100  # that are not UTF-8, and show the encoding
 _SEARCHED_LINES = 10_000  # in which they are searched
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
+_ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each represents a byte that is not UTF-8
 
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
@@ -229,8 +229,17 @@ _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["'
 # Common encodings of parallel text. If several are equally probable, the first counts.
 _EAST_ASIAN = ("cp932", "gb18030", "big5", "cp949", "euc_jp")
 _NARROW = (
-    *("cp1252", "cp1251", *_EAST_ASIAN),
-    *("cp1250", "koi8_r", "cp1253", "cp1254", "cp1256", "cp1255", "cp1257", "cp874"),
+    "cp1252",
+    "cp1251",
+    *_EAST_ASIAN,
+    "cp1250",
+    "koi8_r",
+    "cp1253",
+    "cp1254",
+    "cp1256",
+    "cp1255",
+    "cp1257",
+    "cp874",
 )
 
 
@@ -271,7 +280,7 @@ def declared_encoding(beginning: bytes) -> str | None:
     return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
-# Of languages of which a short text does not show the encoding
+# By language, where a short text does not show the encoding
 _CODE_PAGES = {
     "cs": "cp1250", "hr": "cp1250", "hu": "cp1250", "pl": "cp1250", "ro": "cp1250", "sk": "cp1250", "sl": "cp1250",
     "el": "cp1253",

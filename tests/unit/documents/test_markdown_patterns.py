@@ -1,8 +1,12 @@
 """What each pattern of the tables of Markdown takes, between « and », and what it leaves."""
 
+import time
+from collections import Counter
+
 import pytest
 
-from mtx.data.markup import FORMULAS
+from mtx.data.markup import FORMULAS, raw
+from mtx.documents import markdown
 from mtx.documents.markdown import CODE_LINES, CONTAINERS, MODULE_LINES, UNTRANSLATED
 from tests.unit.patterns import growing_unit, has_unbounded_repetition, mark_matches, without_marks
 
@@ -122,3 +126,27 @@ def test_a_pattern_of_a_line_takes_and_leaves(name: str) -> None:
 def test_the_time_of_a_pattern_of_a_line_grows_with_the_text(name: str) -> None:
     assert not has_unbounded_repetition(LINE_PATTERNS[name])
     assert growing_unit(at_start_of_line(name), LINE_EXAMPLES[name][0]) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["{/* " + "a word " * 1000 + "*/}", "{{ " + "a word " * 1000 + "}}", "<% " + "a word " * 1000 + "%>"],
+    ids=["MDX", "Jinja", "ERB"],
+)
+def test_long_code_is_no_text(code: str) -> None:
+    edits = markdown.read(f"Before.\n\n{code}\n\nBehind.\n", Counter())
+    assert [raw(edit.segment) for edit in edits if edit.segment] == ["Before.", "Behind."]
+
+
+@pytest.mark.parametrize(
+    "line", [":::BLANKS{", ":::{tip}BLANKSTitle {x", "::: tipBLANKS{", "| BLANKS| x", "///BLANKSx| x"]
+)
+def test_the_time_of_a_line_of_a_container_grows_with_its_blanks(line: str) -> None:
+    """A title that is tried at each blank, with the blanks behind it tried in turn, took seconds for 1,000 of them."""
+    seconds = []
+    for num_blanks in (250, 1000):
+        text = line.replace("BLANKS", " " * num_blanks)
+        start = time.process_time()
+        list(markdown.read(text, Counter()))
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 0.1 or seconds[1] < 16 * seconds[0]
