@@ -37,6 +37,18 @@ logger = logging.getLogger(__name__)
 
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
+# What may stay in the source language. The log lists the most frequent kind first, and equal ones in this order.
+_UNTRANSLATED_KINDS = (
+    "front matter",
+    "unreadable cue",
+    "incomplete message",
+    "locked segment",
+    "ICU message",
+    "copied source",
+    "HTML block",
+    "paragraph",
+    "empty translation",
+)
 
 
 def translate_document(
@@ -73,7 +85,7 @@ def translate_document(
     if kind in ("html", "markdown") and (front_matter := _FRONT_MATTER.match(text)):
         text = text[front_matter.end() :]
     head = full_text[: len(full_text) - len(text)]
-    untranslated = Counter[str]()  # what stays in the source language, by its kind
+    untranslated = Counter(dict.fromkeys(_UNTRANSLATED_KINDS, 0))
     if _TITLE.search(head):
         untranslated["front matter"] += 1
     has_accelerators = kind in bilingual_documents.EDITS
