@@ -80,7 +80,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
-    from mtx.data.sources import describe, describe_languages, holds_pairs
+    from mtx.data.text_arguments import describe, describe_languages, holds_pairs
 
     def is_name(word: str) -> bool:
         return settings.is_name(word) or (not settings.is_override(word) and bool(holds_pairs(word)))
@@ -264,7 +264,7 @@ def show_config(
     """
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
-    from mtx.data.sources import holds_pairs
+    from mtx.data.text_arguments import holds_pairs
 
     if not name:
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())

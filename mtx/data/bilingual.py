@@ -70,10 +70,17 @@ class BilingualReader:
 
     def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """See `Reader`. Raises DataError also if no unit has both languages."""
+        return self.pairs(path, self.items(path), languages, columns)
+
+    def items(self, path: Path) -> Iterator[Unit]:
+        """The units of a file."""
+        return iter(self.units(path))
+
+    def pairs(self, path: Path, units: Iterator[Unit], languages: Languages, columns: Columns) -> Iterator[PairBlock]:
+        """The pairs of the units of a file, see `__call__`."""
         present = Counter[str]()
         has_pairs = False
         problem = ""
-        units = iter(self.units(path))
         while block := list(itertools.islice(units, BLOCK_PAIRS)):
             rows = list[tuple[int, str, str, int]]()
             skipped = dict[str, PairGroup]()

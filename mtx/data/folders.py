@@ -16,9 +16,8 @@ from itertools import combinations, islice
 from pathlib import Path
 
 from mtx.data.bilingual import match_rank
-from mtx.data.language_detection import languages_of
 from mtx.data.languages import Languages, code_of, is_code
-from mtx.data.readers import FILE_ENDING, READERS, no_pairs, reader_of
+from mtx.data.readers import FILE_ENDING, READERS, no_pairs, open_pairs
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
@@ -183,10 +182,11 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
     try:
         if ending_of(path).lower() == "json" and not _begins_with_pair(path, columns):
             return counts
-        (src, *targets), _ = languages_of(path, columns)
-        for tgt in targets:
-            blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            counts[language_codes(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
+        if file := open_pairs(path):
+            (src, *targets), _ = file.languages(columns)
+            for tgt in targets:
+                blocks = file.pairs((src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
+                counts[language_codes(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
     return counts

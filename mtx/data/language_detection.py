@@ -1,41 +1,21 @@
-"""Detects the language of a text, and the two languages of a file of pairs.
+"""Detects the language of a text.
 
 Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. Languages unknown to
 py3langid are judged by the letters of their script; Latin letters alone are not informative. Uncertain sentences count
 for no language. For a single sentence only `rank_languages` is useful: it ranks a few languages by likelihood.
-
-The languages of a file are named by its header (the first line of a table, the keys of JSON, the columns of Parquet,
-the attributes of XML, or the header of PO), or else detected from its text.
 """
 
-import contextlib
-import json
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain, islice, repeat
-from pathlib import Path
+from itertools import chain, islice
 
 import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, match_rank
-from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, is_code, key_of, script_of
-from mtx.data.readers import Reader, reader_of
-from mtx.data.tables import (
-    PLAIN_NAMES,
-    Columns,
-    PairBlock,
-    TableReader,
-    language_of_column,
-    open_parquet,
-    read_parquet,
-)
-from mtx.errors import UsageError
-from mtx.formatting import mtx_command
-from mtx.storage.text_files import printable, read_lines
+from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, key_of, script_of
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
@@ -45,12 +25,8 @@ _ALIKE = 0.5  # minimum likeness to a language
 _ALIKE_RATIO = 1.5  # and minimum ratio to the likeness to another language, or of another text
 _ENOUGH_TEXTS = 10  # minimum number of different sentences
 _ENOUGH_LETTERS = 300  # minimum number of letters
-_SAMPLE = 4_000  # inspected sentences or units
+SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
-# Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
-_IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
-_TEXT = "its text"  # which shows the languages of a file that does not name them
-_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
 
 @cache
@@ -78,7 +54,7 @@ class Profile:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Profile":
         """The profile of some sentences; repeated sentences count once."""
-        sample = set(islice(texts, _SAMPLE))
+        sample = set(islice(texts, SAMPLE))
         letters = _letters(sample)
         if len(sample) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
             sample = set()
@@ -181,98 +157,3 @@ def _share_in_script(letters: Counter[str], script: str) -> float | None:
     except regex.error:
         return None
     return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
-
-
-def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
-    """The source and target language of a file of pairs, and what names them: "its header" and the like.
-
-    Args:
-        columns: data.columns.
-
-    Raises:
-        UsageError: if they are unknown; the hint has the command that names them.
-        DataError: if the file cannot be read, or is not UTF-8 and so unclear.
-    """
-    languages, origin = languages_of(path, columns)
-    match languages:
-        case [str(src), str(tgt)] if src != tgt:
-            return src, tgt, origin
-    if isinstance(reader_of(path), TableReader):
-        deque(read_lines(path, "strict"), 0)  # text in another encoding is not clear: the error names that
-    elif not any(languages):
-        deque(reader_of(path)(path, PLAIN_NAMES, columns), 0)  # if its units have no text, the error names that
-    names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
-    in_name = map(language_of_column, _IN_NAME.findall(path.name))
-    candidates = chain((name for name in in_name if name and name not in languages), repeat("CODE"))
-    sides = [*dict.fromkeys(languages), None, None][:2]
-    src, tgt = (language or next(candidates) for language in sides)
-    settings = [f"data.columns={','.join(columns)}"] if columns else []
-    settings += [f"data.src={src}", f"data.tgt={tgt}"]
-    raise UsageError(
-        f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command("train", path, *settings),
-    )
-
-
-def names_languages(path: Path) -> bool:
-    """Whether the header or the units of a file of pairs name its languages."""
-    return languages_of(path, ())[1] != _TEXT
-
-
-def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
-    """The languages of a file of pairs, the source first and None for an unclear one, and what names them.
-
-    In a table these are column names: those of data.columns, or all.
-    """
-    reader = reader_of(path)
-    if isinstance(reader, BilingualReader):
-        return _languages_of_units(reader.units(path))
-    names = _column_names(path, reader)
-    if columns:
-        numbers = {str(number): name for number, name in enumerate(names, 1)}
-        names = [numbers.get(column, column) for column in columns]
-    column_of = {language: name for name in names if (language := language_of_column(name))}
-    if len(column_of) > 2:
-        column_of = {language: name for language, name in column_of.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-    if len(column_of) == 1 and len(names) == 2 and not isinstance(reader, TableReader) and all(map(is_code, names)):
-        return [*map(code_of, names)], "its header"  # keys are names, so that one of them may be an unknown language
-    if len(column_of) >= 2:
-        return [*column_of], "its header"
-    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
-
-
-def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
-    """The languages of units, the source first: without regions if two still differ; by their text if unnamed.
-
-    An unnamed source that is not clear is in the language of its format: English in PO.
-    """
-    sample = list(islice(units, _SAMPLE))
-    present = dict.fromkeys(variant.language for unit in sample for variant in unit.variants)
-    if UNKNOWN in present:
-        sides = zip(*(unit.variants for unit in sample if len(unit.variants) == 2), strict=True)
-        src, *tgt = [side[0].language or language_of(variant.text for variant in side) for side in sides] or [None]
-        return [src or sample[0].src_language or None, *tgt], _TEXT
-    codes = dict.fromkeys(map(code_of, present))
-    tags = [*codes] if len(codes) > 1 else [*present]
-    sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
-    return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"
-
-
-def _column_names(path: Path, reader: Reader) -> list[str]:
-    """The possible column names of a table: its first row, the keys of its first object, or its columns.
-
-    In a dataset of the hub they are inside of `translation`.
-    """
-    if reader is read_parquet:
-        with open_parquet(path) as file:
-            inner_names = [column.name for column in file.schema if column.path.startswith("translation.")]
-            return inner_names or list(file.schema.names)
-    lines = read_lines(path)
-    if isinstance(reader, TableReader):
-        return next(reader.rows(path, lines), [])
-    with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader reports the problem
-        row = json.loads(next(lines, "{}"))
-        translation = row.get("translation")
-        return [*translation] if isinstance(translation, dict) else [*row]
-    return []

@@ -43,7 +43,7 @@ from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora, show_example
+from mtx.data.sources import Corpora, Corpus, find_corpora, show_example
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup, log_once
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
@@ -51,7 +51,7 @@ from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, divide_up
 from mtx.storage import disk, durable
-from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, describe_sources
 from mtx.storage.streams import progress
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer:
         _check_given(tokenizer, tags, config)
-    sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed
+    sources = describe_sources(corpora.files(config.tokenizer))  # first: what changes after it has changed
     tallies = [
         Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
     ]

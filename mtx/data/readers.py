@@ -1,20 +1,40 @@
-"""Which function reads a file of pairs? The interface for formats: `Reader`, and the list of all readers.
+"""A file of pairs: which reader it needs, and its two languages. The interface for formats: `Reader`, and their list.
 
+Its languages are those that it names (in the first line of a table, the keys of JSON, the columns of Parquet, the
+attributes of XML, or the header of PO), or else those of its text. Flow: path -> `open_pairs` -> languages -> pairs.
 `sources` finds the files, and also reads the splits of a dataset on the hub. `tables` reads two parallel files.
 """
 
+import contextlib
+import json
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain, islice, repeat, tee
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from mtx.data.bilingual import BilingualReader
-from mtx.data.languages import Languages
-from mtx.data.tables import Columns, PairBlock, read_bars, read_csv, read_jsonl, read_parquet, read_tsv
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, match_rank
+from mtx.data.language_detection import SAMPLE, language_of
+from mtx.data.languages import Languages, code_of, is_code
+from mtx.data.tables import (
+    PLAIN_NAMES,
+    Columns,
+    PairBlock,
+    TableReader,
+    language_of_column,
+    open_parquet,
+    read_bars,
+    read_csv,
+    read_jsonl,
+    read_parquet,
+    read_tsv,
+)
 from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command, shell_command
-from mtx.storage.text_files import kind_of_file, read_lines, require_content
+from mtx.storage.text_files import kind_of_file, printable, read_lines, require_content
 
 
 class Reader(Protocol):
@@ -73,17 +93,6 @@ _JSON = re.compile(r"\s*(?:\{\s*\S|\[\s*(?:[\[{\"]|$))")
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
 
-def reader_of(path: Path) -> Reader:
-    """The reader of a file of pairs, see `find_reader`.
-
-    Raises:
-        UsageError: if there is no such file, or it has other content.
-    """
-    if reader := find_reader(path):
-        return reader
-    raise no_pairs(path)
-
-
 def find_reader(path: Path) -> Reader | None:
     """The reader of a file: by its content, else its extension, else its first line; None for single sentences.
 
@@ -117,3 +126,144 @@ def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
         f"and {mtx_command('train', 'pairs.txt')}"
     )
     return UsageError(f"{path}: expected sentence pairs, got single sentences", hint)
+
+
+# Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
+_IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
+_TEXT = "its text"  # which shows the languages of a file that does not name them
+_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
+
+
+class PairFile:
+    """A file of pairs. It stays open after a search for its languages, and the next reading of its pairs continues.
+
+    Attributes:
+        is_table: whether it has columns; else its units name their languages.
+    """
+
+    def __init__(self, path: Path, reader: Reader):
+        self.path = path
+        self.is_table = not isinstance(reader, BilingualReader)
+        self._reader = reader
+        self._unread: Iterator[Any] | None = None  # rows or units
+
+    def pairs(self, languages: Languages, columns: Columns) -> Iterator[PairBlock]:
+        """All pairs, see `Reader`."""
+        unread = self._unread
+        self._unread = None
+        if unread and isinstance(self._reader, TableReader | BilingualReader):
+            return self._reader.pairs(self.path, unread, languages, columns)
+        return self._reader(self.path, languages, columns)
+
+    def languages(self, columns: Columns = ()) -> tuple[list[str | None], str]:
+        """Its languages, the source first and None for an unclear one, and what names them.
+
+        In a table these are column names: those of data.columns, or all.
+        """
+        unread: Iterator[Any] | None = None
+        if isinstance(self._reader, BilingualReader):
+            units, unread = tee(self._reader.items(self.path))
+            result = _languages_of_units(units)
+        elif isinstance(self._reader, TableReader):
+            rows, unread = tee(self._reader.items(self.path))
+            names = next(rows, [])
+            pairs = self._reader.pairs(self.path, chain([names], rows), PLAIN_NAMES, columns)
+            result = self._languages_of_columns(names, pairs, columns)
+        else:
+            pairs = self._reader(self.path, PLAIN_NAMES, columns)
+            result = self._languages_of_columns(self._read_names(), pairs, columns)
+        self._unread = unread  # not after an error, which ends the reading
+        return result
+
+    def _languages_of_columns(
+        self, names: list[str], pairs: Iterator[PairBlock], columns: Columns
+    ) -> tuple[list[str | None], str]:
+        if columns:
+            numbers = {str(number): name for number, name in enumerate(names, 1)}
+            names = [numbers.get(column, column) for column in columns]
+        column_of = {language: name for name in names if (language := language_of_column(name))}
+        if len(column_of) > 2:
+            column_of = {key: name for key, name in column_of.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+        are_keys = not isinstance(self._reader, TableReader)
+        if len(column_of) == 1 and len(names) == 2 and are_keys and all(map(is_code, names)):
+            return [*map(code_of, names)], "its header"  # one of them may be an unknown language
+        if len(column_of) >= 2:
+            return [*column_of], "its header"
+        block = next(pairs, PairBlock((), [], []))
+        return [language_of(side) for side in (block.src, block.tgt)], _TEXT
+
+    def _read_names(self) -> list[str]:
+        """The keys of the first object, or the columns of Parquet; those inside `translation`, if there are any."""
+        if self._reader is read_parquet:
+            with open_parquet(self.path) as file:
+                inner_names = [column.name for column in file.schema if column.path.startswith("translation.")]
+                return inner_names or list(file.schema.names)
+        with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader reports it
+            row = json.loads(next(read_lines(self.path), "{}"))
+            translation = row.get("translation")
+            return [*translation] if isinstance(translation, dict) else [*row]
+        return []
+
+    def names_languages(self) -> bool:
+        """Whether its header or its units name its languages."""
+        return self.languages()[1] != _TEXT
+
+    def find_languages(self, columns: Columns = ()) -> tuple[str, str, str]:
+        """Its source and target language, and what names them: "its header" and the like.
+
+        Raises:
+            UsageError: if they are unknown; the hint has the command that names them.
+            DataError: if the file cannot be read, or is not UTF-8 and so unclear.
+        """
+        languages, origin = self.languages(columns)
+        match languages:
+            case [str(src), str(tgt)] if src != tgt:
+                return src, tgt, origin
+        if isinstance(self._reader, TableReader):
+            deque(read_lines(self.path, "strict"), 0)  # text in another encoding is not clear: the error names that
+        elif not any(languages):
+            deque(self.pairs(PLAIN_NAMES, columns), 0)  # if its units have no text, the error names that
+        names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
+        in_name = map(language_of_column, _IN_NAME.findall(self.path.name))
+        candidates = chain((name for name in in_name if name and name not in languages), repeat("CODE"))
+        sides = [*dict.fromkeys(languages), None, None][:2]
+        src, tgt = (language or next(candidates) for language in sides)
+        settings = [f"data.columns={','.join(columns)}"] if columns else []
+        settings += [f"data.src={src}", f"data.tgt={tgt}"]
+        raise UsageError(
+            f"{self.path}: cannot tell its two languages: found {printable(names[:200])}",
+            mtx_command("train", self.path, *settings),
+        )
+
+
+def open_pairs(path: Path) -> PairFile | None:
+    """A file of pairs, the same one until it is written again; None for single sentences.
+
+    Raises:
+        UsageError: if there is no such file, or it has no text.
+    """
+    status = path.stat() if path.is_file() else None
+    return _open_pairs(path, status and (status.st_size, status.st_mtime_ns))
+
+
+@lru_cache
+def _open_pairs(path: Path, _: tuple[int, int] | None) -> PairFile | None:
+    reader = find_reader(path)
+    return PairFile(path, reader) if reader else None
+
+
+def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
+    """The languages of units, the source first: without regions if two still differ; by their text if unnamed.
+
+    An unnamed source that is not clear is in the language of its format: English in PO.
+    """
+    sample = list(islice(units, SAMPLE))
+    present = dict.fromkeys(variant.language for unit in sample for variant in unit.variants)
+    if UNKNOWN in present:
+        sides = zip(*(unit.variants for unit in sample if len(unit.variants) == 2), strict=True)
+        src, *tgt = [side[0].language or language_of(variant.text for variant in side) for side in sides] or [None]
+        return [src or sample[0].src_language or None, *tgt], _TEXT
+    codes = dict.fromkeys(map(code_of, present))
+    tags = [*codes] if len(codes) > 1 else [*present]
+    sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
+    return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"

@@ -1,7 +1,6 @@
 """Finds the parallel text of the configuration: local files, a dataset on the hub, or the demo's file.
 
-`describe` says what files are: the settings that follow from their names and their text.
-Everything is found before any work starts. When a run resumes, local files are compared with those in sources.json.
+Everything is found before any work starts.
 `readers` chooses the reader of a file; the splits of a dataset are read here, by the `datasets` library.
 Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenizer -> token store.
 """
@@ -10,19 +9,19 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, key_names, write_list
-from mtx.config.settings import Resolved, default_run_dir, exists, recipe_names
-from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes, pair_sides, prefix_of
-from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
+from mtx.config.settings import exists
+from mtx.data.bilingual import match_rank
+from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes
+from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, find_reader, no_pairs
+from mtx.data.readers import FILE_ENDING, PairFile, no_pairs, open_pairs
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -33,15 +32,13 @@ from mtx.data.tables import (
     find_columns,
     in_blocks,
     join_names,
-    language_of_column,
     log_once,
     read_text,
 )
 from mtx.data.tokenizer import given_models
-from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
+from mtx.errors import DataError, MtxError, UsageError, first_line
 from mtx.formatting import counted, did_you_mean
 from mtx.storage import durable
-from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import printable, read_lines, replace_invalid, unlike_lines
 
@@ -49,7 +46,6 @@ log = logging.getLogger(__name__)
 
 _is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file can have
 
-_CONFIG_LINE = re.compile(r"\s*(?:#(?:[ #].*)?|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
 _SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
@@ -64,7 +60,7 @@ class Corpus:
         blocks: streams the pairs; every call starts from the first. It raises a DataError at a line or record that is
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
-        is_table: whether data.columns may name its columns.
+        pair_file: its file, if it is one.
         is_folder: whether it is the text of a folder.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
@@ -74,11 +70,16 @@ class Corpus:
     name: str
     blocks: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
-    is_table: bool = False
+    pair_file: PairFile | None = None
     is_folder: bool = False
     weight: float | None = 1.0
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
+
+    @property
+    def is_table(self) -> bool:
+        """Whether data.columns may name its columns."""
+        return self.is_folder or (self.pair_file is not None and self.pair_file.is_table)
 
     def example(self, pairs: PairGroup) -> durable.Json:
         """The first of some pairs as report.json shows it, safe to print on a terminal; in a folder, with its file."""
@@ -127,6 +128,10 @@ class Corpora:
     def all_corpora(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
         return [*self.train, *self.valid, *chain.from_iterable(self.tests.values())]
+
+    def files(self, tokenizer: TokenizerConfig) -> list[Path]:
+        """The local files of the data: text, and the SentencePiece models of `tokenizer.model`."""
+        return [*chain.from_iterable(corpus.files for corpus in self.all_corpora()), *given_models(tokenizer)]
 
 
 def find_corpora(data: DataConfig) -> Corpora:
@@ -267,7 +272,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name
         if folder and name  # an empty one is not the current folder
     }
     if not FILE_ENDING.search(name) or not any(map(_is_file, candidates)):
-        if corpus := _find_two_files(data.dir or ".", name, [*names], key, languages):
+        if corpus := find_two_files(data.dir or ".", name, [*names], key, languages):
             return corpus
         if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, candidates[folder])
@@ -286,20 +291,19 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name
             default = "null" if key == "valid" else HELD_OUT_TEST
             hint = f"data.{key}={default} holds out a part of the training text; {hint}"
         raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {missing}", hint)
-    if not (reader := find_reader(path)):
+    if not (file := open_pairs(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
         paths = sides[:2] if path in sides else [path]
         raise no_pairs(*paths)
-    is_table = not isinstance(reader, BilingualReader)
     columns: Columns = ()
     if must_name_languages:
         columns = languages
-    elif is_table:
+    elif file.is_table:
         columns = data.columns
     if candidates[path] != languages and not data.directions:
         columns = columns[::-1]  # they are those of the source and the target, and the file is read from its target
     languages = candidates[path]
-    return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
+    return Corpus(name, partial(file.pairs, languages, columns), (path,), file, languages=languages)
 
 
 def _side(folder: str, stem: str, language: str) -> Path:
@@ -311,7 +315,7 @@ def _plain_or_gzip(path: Path) -> Path | None:
     return next(filter(_is_file, (path, Path(f"{path}.gz"))), None)
 
 
-def _find_two_files(folder: str, name: str, stems: list[str], key: str, languages: Languages) -> Corpus | None:
+def find_two_files(folder: str, name: str, stems: list[str], key: str, languages: Languages) -> Corpus | None:
     """The text of two files STEM.LANG or STEM.LANG.gz in two languages; None if there are none.
 
     Args:
@@ -385,7 +389,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             for block in _in_order(part, data.columns).blocks():
                 yield replace(block, file=files.index(part.files[0]) + 1)
 
-    return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)
+    return Corpus(folder.resolve().name, blocks, files, is_folder=True, languages=languages)
 
 
 def _are_in(sides: tuple[Path, Path], languages: Languages) -> bool:
@@ -409,7 +413,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                     log_once(f"{corpus.name}: {problem}", logging.WARNING)
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
-                    if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
+                    if columns or not corpus.pair_file or corpus.pair_file.names_languages():
                         hint = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", hint)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
@@ -494,187 +498,3 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
             reason = f"{problem}, and it is not in the cache"
             hint += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", hint) from error
-
-
-def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> durable.Json:
-    """The content of sources.json: path, size, time and sha256 of each local file of the data.
-
-    These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
-    it, so that the hash of the data depends only on what a run learns from, wherever its files were.
-    """
-    paths = dict.fromkeys(
-        [*(path for corpus in corpora.all_corpora() for path in corpus.files), *given_models(tokenizer)]
-    )
-    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
-    return {"files": files}
-
-
-def find_changed_files(record: Path) -> list[Path]:
-    """The files that differ from those in a sources.json; missing files and records are ignored.
-
-    An unreadable record counts as different.
-    """
-    return [path for path, entry in _read_record(record) if _differs(path, entry)]
-
-
-def recorded_text(record: Path) -> list[tuple[str, str]]:
-    """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
-    return [(path.name, str(entry["sha256"])) for path, entry in _read_record(record) if "sha256" in entry]
-
-
-def _read_record(record: Path) -> list[tuple[Path, durable.Json]]:
-    """The files in a sources.json; none if it is missing, and only itself, without values, if it cannot be read."""
-    try:
-        stored = durable.read_json(record)["files"] if record.exists() else []
-        return [(Path(entry["path"]), entry) for entry in stored]
-    except (DamagedFileError, KeyError, TypeError):
-        return [(record, {})]
-
-
-def _size_and_time(path: Path) -> dict[str, int]:
-    status = path.stat()
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def _differs(path: Path, entry: durable.Json) -> bool:
-    """Whether a file differs; its content is read only if its size or its time has changed."""
-    try:
-        if _size_and_time(path).items() <= entry.items():
-            return False
-        return durable.sha256(path) != entry.get("sha256")
-    except (OSError, ValueError):  # missing, or no possible path
-        return False
-
-
-def holds_pairs(name: str, languages: Iterable[str] = PLAIN_NAMES) -> bool | None:
-    """Whether a file holds pairs, by its extension, its content or a TAB in its first line; a folder may hold some.
-
-    So does the NAME of files such as NAME.en and NAME.de. None for a recipe or a run directory, for what may be a
-    configuration, and where there is no such file.
-
-    Args:
-        languages: endings of such files, in addition to common ones.
-    """
-    path = Path(name)
-    if name in recipe_names():
-        return None
-    if _is_dir(name):
-        return None if is_run(path) else True
-    if not exists(name):
-        return True if find_sides(Path(f"{name}.*"), languages) else None
-    if not path.is_file() or path.suffix in (".yaml", ".yml"):
-        return None
-    if find_reader(path):
-        return True
-    return None if _CONFIG_LINE.fullmatch(next(read_lines(path), "")) else False
-
-
-def named_sides(names: Sequence[str], languages: Languages) -> Languages | None:
-    """The languages of two files NAME.LANG of one NAME, in the order in which they are named; None for other names.
-
-    Raises:
-        UsageError: if mtx would read other files of NAME: plain ones instead of gzip, or in other `languages`.
-    """
-    paths = tuple(map(Path, names))
-    if len(paths) != 2 or not pair_sides(paths, languages):
-        return None
-    src, tgt = map(ending_of, paths)
-    are_given = {*languages}.isdisjoint(PLAIN_NAMES)
-    choices = [languages] if are_given else [language_codes(src, tgt), (tag_of(src), tag_of(tgt))]
-    other_files = list[str]()
-    for choice in choices:
-        corpus = _find_two_files(".", names[0], [prefix_of(paths[0])], "train", choice)
-        if corpus and {*corpus.files} == {*paths}:
-            return choice
-        if corpus:
-            other_files = [str(file) for file in corpus.files if file not in paths]
-    problem = f"{' and '.join(names)}: no text in {' and '.join(choices[0])}"
-    if other_files:
-        problem += f", which is in {' and '.join(other_files)}"
-    raise UsageError(problem, "name these files, or other languages: data.src=en data.tgt=de")
-
-
-def describe(names: list[str], overrides: list[str]) -> list[str]:
-    """The settings with which `own-text` trains on files, without their languages; none for other names.
-
-    Raises:
-        UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
-    """
-    values = dict[str, str]()
-    for override in overrides:
-        key, _, value = override.partition("=")
-        values[key] = value
-    languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
-    kinds = set[bool | None]()
-    for name in names:
-        kind = holds_pairs(name, languages)
-        kinds.add(kind)
-        is_one_of_files = len(names) > 1 and Path(name).suffix and name not in key_names()
-        if kind is None and (FILE_ENDING.search(name) or is_one_of_files) and not exists(name):
-            raise UsageError(f"{name}: no such file{did_you_mean(Path(name))}")
-    sides = named_sides(names, languages)
-    if sides:
-        names = [prefix_of(Path(names[0]))]
-        kinds = {True}
-    if False in kinds and None not in kinds:
-        codes = {language_of_column(ending_of(Path(name))) for name in names}
-        if len(names) > 1 and len(codes) == 1 and None not in codes:
-            problem = f"{' and '.join(names)} are in one language, {codes.pop()}"
-            raise UsageError(problem, "name two files, NAME.en NAME.de, of which one is the translation of the other")
-        raise no_pairs(*map(Path, names[:2]))
-    if kinds != {True}:
-        return []
-    files = write_list(f"{Path(name)}/" if _is_dir(name) and not sides else name for name in names)
-    if "data.train" in values:
-        raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
-    path = Path(names[0])
-    text_name = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
-    settings = [f"data.train={files}"]
-    if "run_dir" not in values:
-        settings.append(f"run_dir={default_run_dir(text_name)}")
-    return settings
-
-
-def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[str]:
-    """The settings data.src and data.tgt that the first training text implies, except the ones that are given.
-
-    Args:
-        names: as in `describe`; two files are source and target in this order.
-
-    Raises:
-        UsageError: if a given one is not a language of the text, or not a code; or the languages are unclear.
-    """
-    data = resolved.config.data
-    sides = ("data.src", data.src), ("data.tgt", data.tgt)
-    explicit = {key: language for key, language in sides if resolved.is_explicit(key)}
-    for key, language in explicit.items():
-        if (code := tag_of(language)) != language:
-            raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    is_given = resolved.is_explicit("data.directions") or resolved.config.training.init_from
-    if len(explicit) == 2 or is_given or not data.train:
-        return []
-    src, tgt = named_sides(names, data.languages) or data.languages
-    corpus = find_corpora(data.model_copy(update={"src": src, "tgt": tgt, "valid": None, "test": ()})).train[0]
-    if corpus.is_folder:
-        place = corpus.name
-        pair = [*corpus.languages]
-        origin = "most of its text"
-    elif len(corpus.files) == 1:
-        place = str(corpus.files[0])
-        *pair, origin = find_languages(corpus.files[0], data.columns)
-    elif corpus.languages != data.languages:
-        place = corpus.name
-        pair = [*corpus.languages]
-        origin = "the names of its files"
-    else:
-        return []
-    for src, tgt in (pair, pair[::-1]):
-        languages = {"data.src": src, "data.tgt": tgt}
-        if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
-            src, tgt = (languages | explicit).values()
-            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
-            log.info(text, place, src, tgt, origin, tgt, src)
-            return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
-    [(key, language)] = explicit.items()
-    hint = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-    raise UsageError(f"{key}={language}: {place} has {' and '.join(pair)} (from {origin})", hint)

@@ -136,7 +136,16 @@ class TableReader:
 
     def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """See `Reader`."""
-        rows = self.rows(path, read_lines(path, ESCAPE))
+        return self.pairs(path, self.items(path), languages, columns)
+
+    def items(self, path: Path) -> Iterator[list[str]]:
+        """The rows of a file, with its header."""
+        return self.rows(path, read_lines(path, ESCAPE))
+
+    def pairs(
+        self, path: Path, rows: Iterator[list[str]], languages: Languages, columns: Columns
+    ) -> Iterator[PairBlock]:
+        """The pairs of the rows of a file."""
         first_rows = list(islice(rows, 2))
         if not first_rows:
             return

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mtx.config.schema import Config
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
-from mtx.data.sources import find_changed_files, show_example
+from mtx.data.sources import show_example
 from mtx.data.tables import join_names
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
@@ -30,7 +30,14 @@ from mtx.formatting import format_duration
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, stored_scores
+from mtx.storage.run_files import (
+    HYPOTHESIS_TEXT,
+    REFERENCE_TEXT,
+    SOURCE_TEXT,
+    RunLayout,
+    find_changed_files,
+    stored_scores,
+)
 from mtx.training.events import Run, Validation
 from mtx.training.hooks import Hook
 from mtx.training.schedule import highest_rate, planned_end, steps_per_epoch

@@ -40,7 +40,7 @@ class FileKind(NamedTuple):
 
     Attributes:
         name: with an article. hint: what to do with the file.
-        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads; html, markdown or subtitles for
+        form: tmx, xliff or po if the file holds pairs, which `data.readers` reads; html, markdown or subtitles for
             other documents; else empty.
         endings: of its name, if they show it.
         signature: matches its first bytes; never, if only its name shows it.

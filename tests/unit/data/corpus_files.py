@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mtx.config.schema import DataConfig
+from mtx.data.readers import PairFile, open_pairs
 from mtx.data.sources import Corpora, Corpus, find_corpora
+from mtx.data.tables import Columns
 
 Pairs = list[tuple[str, str]]
 PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("", "leer")]
@@ -18,6 +20,16 @@ PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("", "leer")]
 def find(directory: Path | None = None, **keys: Any) -> Corpora:
     values = {"src": "en", "tgt": "de", "dir": str(directory) if directory else None, **keys}
     return find_corpora(DataConfig.model_validate(values))
+
+
+def open_file(path: Path) -> PairFile:
+    file = open_pairs(path)
+    assert file, "it has single sentences"
+    return file
+
+
+def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
+    return open_file(path).find_languages(columns)
 
 
 def pairs_of(corpus: Corpus | list[Corpus]) -> Pairs:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import DataConfig, TokenizerConfig
-from mtx.data.sources import describe_files, find_changed_files, find_corpora
+from mtx.data.sources import find_corpora
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
 
 TOKENIZER = TokenizerConfig()
 
@@ -23,7 +24,7 @@ def data(tmp_path: Path) -> DataConfig:
 
 @pytest.fixture
 def record(tmp_path: Path, data: DataConfig) -> Path:
-    durable.write_json(tmp_path / "sources.json", describe_files(find_corpora(data), TOKENIZER))
+    durable.write_json(tmp_path / "sources.json", describe_sources(find_corpora(data).files(TOKENIZER)))
     return tmp_path / "sources.json"
 
 
@@ -63,4 +64,4 @@ def test_a_damaged_record_counts_as_one_that_differs(data: DataConfig, record: P
 
 
 def test_text_that_is_not_local_is_not_recorded() -> None:
-    assert describe_files(find_corpora(DataConfig(generator="grammar")), TOKENIZER) == {"files": []}
+    assert describe_sources(find_corpora(DataConfig(generator="grammar")).files(TOKENIZER)) == {"files": []}

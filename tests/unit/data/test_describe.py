@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mtx.config.settings import resolve
-from mtx.data.sources import describe, describe_languages, find_corpora, holds_pairs
+from mtx.data.sources import find_corpora
+from mtx.data.text_arguments import describe, describe_languages, holds_pairs
 from mtx.errors import UsageError
 
 

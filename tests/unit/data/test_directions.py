@@ -15,10 +15,11 @@ from mtx.data import prepare as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.prepare import prepare
 from mtx.data.sampler import epoch_order
-from mtx.data.sources import Corpora, describe_files, find_corpora
+from mtx.data.sources import Corpora, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.storage.run_files import describe_sources
 
 from .corpus_files import write, write_parquet
 from .sentences import sentences
@@ -262,7 +263,7 @@ def test_a_damaged_pair_of_files_is_no_missing_direction(tmp_path: Path) -> None
 
 def test_a_file_of_several_directions_is_recorded_once(tmp_path: Path) -> None:
     write_lines(tmp_path, "train", "en de fr", range(10))
-    files = describe_files(find(tmp_path, "en-de,en-fr,de-en", "train"), TokenizerConfig())["files"]
+    files = describe_sources(find(tmp_path, "en-de,en-fr,de-en", "train").files(TokenizerConfig()))["files"]
     assert [Path(file["path"]).name for file in files] == ["train.en", "train.de", "train.fr"]
 
 

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from mtx.config.settings import resolve
-from mtx.data.language_detection import find_languages
 from mtx.data.prepare import prepare
-from mtx.data.sources import Corpus, describe, describe_files, describe_languages, find_changed_files, find_corpora
+from mtx.data.sources import Corpus, find_corpora
 from mtx.data.tables import log_once
+from mtx.data.text_arguments import describe, describe_languages
 from mtx.errors import UsageError
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
+from tests.unit.data.corpus_files import find_languages
 from tests.unit.data.sentences import sentences
 
 ENGLISH, GERMAN = sentences("en"), sentences("de")
@@ -250,7 +252,7 @@ def test_a_folder_of_subtitles_is_called_so(tmp_path: Path, caplog: pytest.LogCa
 def test_a_changed_file_of_a_folder_is_found(folder: Path) -> None:
     record = folder.parent / "sources.json"
     config = resolve("own-text", ["data.train=memories/", "data.src=en", "data.tgt=de"]).config
-    durable.write_json(record, describe_files(find_corpora(config.data), config.tokenizer))
+    durable.write_json(record, describe_sources(find_corpora(config.data).files(config.tokenizer)))
     assert find_changed_files(record) == []
     write(folder / "a.tsv", "German\tEnglish\nein Pferd\ta mare\n")
     assert find_changed_files(record) == [folder / "a.tsv"]

@@ -14,13 +14,14 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.prepare import prepare
-from mtx.data.sources import describe_files, find_changed_files, find_corpora
+from mtx.data.sources import find_corpora
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.interop.huggingface import export_huggingface
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
 from tests.exports import lively_bundle
 from tests.integration.commands import write_tsv
 from tests.unit.interop import peers
@@ -157,7 +158,7 @@ def test_the_run_holds_a_copy_and_a_changed_model_is_told(models: list[Path], tm
     words = [f"data.train={text}", "data.src=en", "data.tgt=de", f"tokenizer.model={models[1]}"]
     config = settings.resolve(None, words).config
     record = tmp_path / "sources.json"
-    durable.write_json(record, describe_files(find_corpora(config.data), config.tokenizer))
+    durable.write_json(record, describe_sources(find_corpora(config.data).files(config.tokenizer)))
     prepare(config, tmp_path / "data")
     content = models[1].read_bytes()
     models[1].write_bytes(content + b"\n")

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.data.language_detection import find_languages, language_of
+from mtx.data.language_detection import language_of
 from mtx.data.languages import code_of
-from mtx.data.readers import reader_of
 from mtx.errors import DataError, MtxError, UsageError
+from tests.unit.data.corpus_files import find_languages, open_file
 from tests.unit.data.sentences import sentences
 
 PAIRS = list(zip(sentences("en"), sentences("de"), strict=True))
@@ -173,7 +173,7 @@ def test_the_keys_of_two_languages_need_only_one_that_is_known(tmp_path: Path) -
         for name in ("a.json", "a.parquet", "flat.jsonl"):
             *pair, _ = find_languages(tmp_path / name)
             assert pair == [code_of(src), code_of(tgt)], name
-            (block,) = reader_of(tmp_path / name)(tmp_path / name, tuple(pair))
+            (block,) = open_file(tmp_path / name).pairs(tuple(pair), ())
             assert block.tgt == ["taa 0", "taa 1", "taa 2"]
 
 

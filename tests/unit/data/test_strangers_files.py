@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data.language_detection import find_languages
-from mtx.data.readers import reader_of
-from mtx.data.sources import describe, find_corpora
+from mtx.data.sources import find_corpora
 from mtx.data.tables import language_of_column
+from mtx.data.text_arguments import describe
 from mtx.errors import DataError, UsageError
+from tests.unit.data.corpus_files import find_languages, open_file
 from tests.unit.data.sentences import sentences
 
 PAIRS = list(zip(sentences("en", 12), sentences("fr", 12), strict=True))
@@ -20,7 +20,7 @@ UNKNOWN = [f"{word}xq {number} kwe{word}" for number, word in enumerate("bfghjkl
 
 def pairs_of(path: Path) -> list[tuple[str, str]]:
     src, tgt, _ = find_languages(path)
-    return [pair for block in reader_of(path)(path, (src, tgt)) for pair in zip(block.src, block.tgt, strict=True)]
+    return [pair for block in open_file(path).pairs((src, tgt), ()) for pair in zip(block.src, block.tgt, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_two_files_are_joined_by_the_command_that_is_printed_whatever_tabs_they_
         describe([str(tmp_path / "a.en"), str(tmp_path / "b.fr")], [])
     command = str(error.value.help).partition("join any two: ")[2].partition(", and ")[0]
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
-    (block,) = reader_of(tmp_path / "pairs.txt")(tmp_path / "pairs.txt", ("en", "fr"))
+    (block,) = open_file(tmp_path / "pairs.txt").pairs(("en", "fr"), ())
     assert (block.src, block.tgt) == (src.splitlines(), ["une lampe", "le chat"])
 
 
