@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig, TrainingConfig
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import show_example
@@ -119,14 +119,14 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
     problems_by_hint = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
-    for name, problem, hint in _find_set_problems(data, config):
+    for name, problem, hint in _find_set_problems(data, config.data):
         problems_by_hint[hint].setdefault(name, problem)
     for hint, problems in problems_by_hint.items():
         (name, problem), *other_sets = problems.items()
         likewise = f"; likewise {join_names(other_name for other_name, _ in other_sets)}" if other_sets else ""
         yield Advice(f"{name}: {problem}{likewise}", hint)
     training = config.training
-    yield from _few_pairs_warning(data.report["kept"], config)
+    yield from _few_pairs_warning(data.report["kept"], training)
     end_step = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
     if end_step <= training.warmup_steps:
         yield Advice(
@@ -135,15 +135,15 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         )
 
 
-def _few_pairs_warning(num_pairs: int, config: Config) -> Iterator[Advice]:
-    if num_pairs < 3_000 and not config.training.init_from:
+def _few_pairs_warning(num_pairs: int, training: TrainingConfig) -> Iterator[Advice]:
+    if num_pairs < 3_000 and not training.init_from:
         yield Advice(
             f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
             "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
         )
 
 
-def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str, str, str]]:
+def _find_set_problems(data: PreparedData, config: DataConfig) -> Iterator[tuple[str, str, str]]:
     """Problems of the training text and each set, in its sides, or in how far its scores can be trusted.
 
     Yields:
@@ -156,13 +156,11 @@ def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str
         is_held_out = False
         if entry is None:  # the training text, whose rows have the numbers of corpora
             corpora = data.report["corpora"]
-            directions = [
-                (corpus.get("src", config.data.src), corpus.get("tgt", config.data.tgt)) for corpus in corpora
-            ]
+            directions = [(corpus.get("src", config.src), corpus.get("tgt", config.tgt)) for corpus in corpora]
         else:  # a set, whose rows have the numbers of directions
             yield from _find_doubts(name, entry)
             is_held_out = entry["held_out"]
-            directions = config.data.language_pairs
+            directions = config.language_pairs
         for languages in dict.fromkeys(directions):
             has_languages = np.array([direction == languages for direction in directions])
             rows = np.flatnonzero(has_languages[store.corpus])
@@ -170,7 +168,7 @@ def _find_set_problems(data: PreparedData, config: Config) -> Iterator[tuple[str
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
                 if not is_held_out and (actual_language := Profile.of(lines).other_language(language)):
                     setting = f"data.{key}={actual_language}"
-                    if config.data.directions:
+                    if config.directions:
                         setting = f"{actual_language} for {language} in data.directions"
                     yield (
                         name,
@@ -310,10 +308,10 @@ def remedy(config: Config) -> str:
 _WINDOW = 50  # steps whose nll is averaged to one value
 
 
-def explain_short_limit(config: Config, least_s: float) -> Advice:
+def explain_short_limit(training: TrainingConfig, least_s: float) -> Advice:
     """What to do about a time limit that cannot be kept; `least_s` is the least one that can, in whole minutes."""
     return Advice(
-        f"training.time_limit: {format_duration(config.training.time_limit or 0)} is too short, since preparation and "
+        f"training.time_limit: {format_duration(training.time_limit or 0)} is too short, since preparation and "
         "scoring take more than half of it",
         f"set training.time_limit={least_s / 60:.0f}m or more, or use smaller validation and test sets",
     )
@@ -340,7 +338,7 @@ class Hints(Hook):
         least_s = run.schedule.least_limit_s(run.state, begun_s)
         if least_s and not self._has_warned:
             self._has_warned = True
-            logger.warning("%s\n  help: %s", *explain_short_limit(run.config, least_s))
+            logger.warning("%s\n  help: %s", *explain_short_limit(run.config.training, least_s))
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
         self._window = (*self._window, figures["nll"])
@@ -498,7 +496,7 @@ def _next_step(run: RunSummary, band: Band) -> str:
         few_epochs = max(5, (run.config.training.max_epochs or 0) / 2)  # a useless model then needs more training
         if band <= Band.POOR and (development is None or run.history.last_value("epochs") < few_epochs):
             sentences = [f"it was hardly trained; {hint}"]
-            for warning in _few_pairs_warning(pairs, run.config):
+            for warning in _few_pairs_warning(pairs, run.config.training):
                 sentences += [warning.text, warning.hint]
             return "; ".join(sentences)
     if band > Band.GIST:

@@ -43,7 +43,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         MtxError: as training would before its first step, except for disk space, which is not checked.
     """
     paths = RunLayout(Path(config.run_dir))
-    require_tensorboard(config)
+    require_tensorboard(config.training)
     refuse_foreign(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
@@ -67,7 +67,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         advice = changed_text(paths.sources) if was_prepared else []
         advice += warnings(data, config, last if forecast["steps"] else None)
         if forecast["least_limit_s"]:
-            advice.append(explain_short_limit(config, forecast["least_limit_s"]))
+            advice.append(explain_short_limit(config.training, forecast["least_limit_s"]))
         elif not forecast["steps"]:
             hint = f"increase training.{forecast['ends_by']} to train further"
             advice.append(Advice(f"this run is finished at step {last:,}", hint))

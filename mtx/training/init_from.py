@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig, leaves
+from mtx.config.schema import Config, ModelConfig, TrainingConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
@@ -166,10 +166,10 @@ def translator(config: Config, device: str) -> "Translator":
     return loaded
 
 
-def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
+def check_tokenizer(training: TrainingConfig, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
     if not tokenizer.is_same(prepared):
         raise UsageError(
-            f"training.init_from {config.training.init_from}: its tokenizer differs from the one of this run's data",
+            f"training.init_from {training.init_from}: its tokenizer differs from the one of this run's data",
             _HELP,
         )

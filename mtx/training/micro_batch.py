@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, TrainingConfig
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, to_device, twice
 from mtx.data.sampler import BatchSampler
 from mtx.model.attention import Kernel
@@ -181,9 +181,8 @@ class RecordedStep(MicroStep):
         torch.cuda.set_rng_state(state, self.device)
 
 
-def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
+def new_micro_step(training: TrainingConfig, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
     """The micro-step of a run with this model; a sharded one is gathered for each pass, so its step is not recorded."""
-    training = config.training
     is_whole = not isinstance(model, FSDPModule)
     is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep

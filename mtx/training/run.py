@@ -83,7 +83,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
     paths = RunLayout(Path(config.run_dir))
     deferred_errors = DeferredErrors()
     device = find_rank_device(config.device, ranks)
-    require_tensorboard(config)
+    require_tensorboard(config.training)
     with contextlib.ExitStack() as stack:
 
         def open_own_run() -> bool:
@@ -174,7 +174,7 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
         durable.write_json(paths.sources, sources)
     data = load_prepared(paths.data)
     if initial:
-        init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
+        init_from.check_tokenizer(config.training, initial.tokenizer, data.tokenizer)
     for hook in hooks:
         hook.on_prepared(config, paths, data if is_new else None)
     return data, initial

@@ -152,7 +152,7 @@ class Trainer(Run):
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
         config = self.config
         self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
-        self.micro_step = new_micro_step(config, self.runtime, self.model)
+        self.micro_step = new_micro_step(config.training, self.runtime, self.model)
         self.update_weights = WeightUpdate(
             self.optimizer,
             self.micro_step.sums,

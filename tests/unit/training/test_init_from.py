@@ -206,7 +206,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
     config = resolve(model).config
     loaded = init_from.load(config)
     assert loaded is not None
-    init_from.check_tokenizer(config, loaded.tokenizer, Tokenizer.load(model))
+    init_from.check_tokenizer(config.training, loaded.tokenizer, Tokenizer.load(model))
     rewriting = learn_tokenizer("abcdef", normalization="nmt_nfkc")  # the same pieces, of other text
     assert rewriting.vocabulary() == loaded.tokenizer.vocabulary()
     for other in (
@@ -215,7 +215,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
         Tokenizer(rewriting.models, "none", ["BT"]),
     ):
         with pytest.raises(UsageError, match="its tokenizer differs"):
-            init_from.check_tokenizer(config, loaded.tokenizer, other)
+            init_from.check_tokenizer(config.training, loaded.tokenizer, other)
 
 
 def test_the_state_of_a_checkpoint_keeps_the_initial_model(tmp_path: Path) -> None:
