@@ -155,10 +155,10 @@ def compare(
             f"--ref: compare takes one file of references, got {len(ref)}",
             "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several",
         )
-    from mtx.decoding.metrics import METRICS, warn_about_bleu
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.test_set_scores import system_outputs
-    from mtx.storage.run_directory import unfinished
+    from mtx.runs.status import unfinished
+    from mtx.scoring.metrics import METRICS, warn_about_bleu
 
     if ref:
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]

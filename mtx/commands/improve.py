@@ -156,7 +156,7 @@ def distil(
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
-    from mtx.storage.run_directory import refuse_foreign
+    from mtx.runs.run_directory import refuse_foreign
     from mtx.synthesis import synthetic_text
 
     paths = RunLayout(Path(values.get("run_dir") or f"{teacher_dir}-student"))

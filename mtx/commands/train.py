@@ -27,7 +27,7 @@ from mtx.commands.command_line import (
 )
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command
-from mtx.storage.run_files import RunLayout, load_config
+from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_lines
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         )
     paths = RunLayout(Path(resolved.config.run_dir))
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
+        from mtx.runs.run_directory import load_config
+
         load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved, typed_names):
         overrides = [*overrides[:1], *languages, *overrides[1:]]  # after data.train
@@ -200,7 +202,7 @@ def train(
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and report its scores and whether the model is usable."""
-    from mtx.decoding.metrics import score_line
+    from mtx.scoring.metrics import score_line
     from mtx.training import run
 
     if config.data.generator:
@@ -292,7 +294,7 @@ def status(
     as_json: bool = AS_JSON,
 ) -> None:
     """Show the progress of a run, or list all runs in runs/."""
-    from mtx.storage.run_directory import read_status
+    from mtx.runs.status import read_status
 
     if run:
         state = read_status(run)

@@ -183,7 +183,7 @@ class LineWork:
         self._num_empty += sum(1 for line, text in pairs if line.strip() and not text)
         if not self.has_values:
             return texts
-        from mtx.decoding.suspicion import suspicion
+        from mtx.scoring.suspicion import suspicion
 
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
@@ -442,8 +442,8 @@ def translate_document(
     """Translate a document; only its text changes."""
     from mtx.data.markup import Marked, bare, is_blank, raw
     from mtx.data.readers import READERS
-    from mtx.decoding.suspicion import suspicion
     from mtx.documents import document
+    from mtx.scoring.suspicion import suspicion
 
     terms = TermCount(translator)
     missing_estimates = MissingEstimates()

@@ -116,7 +116,7 @@ def with_values(config: Config, values: Values) -> Config:
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory unchanged; see `mtx.storage.run_files.load_config`."""
+    """Read the config.yaml of a run directory unchanged; see `mtx.runs.run_directory.load_config`."""
     return _validate(*read_yaml(path))
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # the command line starts without numpy
     import numpy as np
     import numpy.typing as npt
 
-Lines = Sequence[str]
 Sentences = Sequence[list[int]]  # as token ids
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50

@@ -47,7 +47,6 @@ from mtx.decoding.options import (
     Candidate,
     Engine,
     EngineName,
-    Lines,
     Placement,
     Precision,
     Sampling,
@@ -60,11 +59,11 @@ from mtx.formatting import install_command
 from mtx.machine import num_cores
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import find_model, require_models
-from mtx.storage.text_files import unlike_lines
+from mtx.storage.text_files import Lines, unlike_lines
 
 if TYPE_CHECKING:
-    from mtx.decoding.quality import Advice, QualityMap
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
+    from mtx.scoring.quality import Advice, QualityMap
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class Hypothesis:
         quality_map = translator.quality_map if translator and is_searched else None
         if not translator or not quality_map:
             return None, None
-        from mtx.decoding.suspicion import suspicion
+        from mtx.scoring.suspicion import suspicion
 
         quality, advice = quality_map.estimate(translator.features(self))
         source = " ".join(part.text for part, _ in self.searched_parts)
@@ -365,7 +364,7 @@ class Translator:
     @cached_property
     def quality_maps(self) -> "Mapping[str, QualityMap]":
         """Those of the model directory, by direction; plain text does not need them."""
-        from mtx.decoding import quality
+        from mtx.scoring import quality
 
         return quality.load(self._directory) if self._directory else {}
 
@@ -394,7 +393,7 @@ class Translator:
 
     def features(self, hypothesis: Hypothesis) -> list[tuple[int, list[float]]]:
         """The number of target tokens and the features of each searched part of a hypothesis, see `QualityMap`."""
-        from mtx.decoding.quality import features
+        from mtx.scoring.quality import features
 
         rows = []
         for part, candidate in hypothesis.searched_parts:

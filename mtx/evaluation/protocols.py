@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtx.data.languages import code_of
-from mtx.decoding.metrics import corpus_score
 from mtx.errors import UsageError
 from mtx.formatting import install_command
+from mtx.scoring.metrics import corpus_score
 
 LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # with published scores
 

@@ -1,4 +1,4 @@
-"""Fits the map from the features of translations to their expected chrF2, see `mtx.decoding.quality`.
+"""Fits the map from the features of translations to their expected chrF2, see `mtx.scoring.quality`.
 
 Flow: validation text -> translated as the model will be used -> features and sentence chrF2 -> ridge regression ->
 isotonic regression -> `quality.json`. The hook `FitQuality` does this at the end of training, `fit_quality` for the
@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import sacrebleu
 
-from mtx.decoding import metrics
-from mtx.decoding.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES, FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.formatting import divide_up
+from mtx.runs.run_directory import hold_lock
+from mtx.scoring import metrics
+from mtx.scoring.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES, FeatureRegion, Floats, QualityMap
 from mtx.storage import durable
-from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import QUALITY, RunLayout, find_run
 from mtx.storage.streams import progress
 from mtx.training.events import Run

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.decoding.metrics import METRICS, score
+from mtx.scoring.metrics import METRICS, score
 
 _NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
 _SEED = 12345  # likewise

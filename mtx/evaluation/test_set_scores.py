@@ -22,7 +22,14 @@ from mtx.data.glossary import Glossary, missing_terms
 from mtx.data.language_detection import Profile, language_of
 from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
-from mtx.decoding.metrics import (
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError, DataError
+from mtx.evaluation.comparison import compare
+from mtx.evaluation.protocols import LANGUAGES, Protocol
+from mtx.evaluation.significance import System, p_text, score_with_interval
+from mtx.evaluation.test_sets import TestSet, load_lines
+from mtx.runs.run_directory import hold_lock, load_config
+from mtx.scoring.metrics import (
     Scores,
     mean_scores,
     normalize_lines,
@@ -32,15 +39,8 @@ from mtx.decoding.metrics import (
     warn_about_bleu,
     write_test_set,
 )
-from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, DataError
-from mtx.evaluation.comparison import compare
-from mtx.evaluation.protocols import LANGUAGES, Protocol
-from mtx.evaluation.significance import System, p_text, score_with_interval
-from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
-from mtx.storage.run_directory import hold_lock
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run
 from mtx.training.events import Run
 from mtx.training.hooks import Hook
 

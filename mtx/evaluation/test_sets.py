@@ -10,16 +10,9 @@ from pathlib import Path
 
 from mtx.data.augmentation import AUGMENTATIONS
 from mtx.errors import DataError, MtxError, UsageError
+from mtx.runs.run_directory import load_config
 from mtx.storage import durable, text_files
-from mtx.storage.run_files import (
-    HYPOTHESIS_TEXT,
-    REFERENCE_TEXT,
-    SOURCE_TEXT,
-    RunLayout,
-    is_run,
-    load_config,
-    translated_tests,
-)
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, is_run, translated_tests
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel, add_scores
 from mtx.errors import DamagedFileError
 from mtx.formatting import file_name
+from mtx.scoring.metrics import METRICS
 from mtx.storage.durable import Json, read_json
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores

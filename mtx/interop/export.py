@@ -20,10 +20,10 @@ import torch
 from mtx.data.markup import clean_text
 from mtx.data.token_store import load_valid
 from mtx.data.tokenizer import normalize
-from mtx.decoding import metrics, model_directory
+from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.load import check_is_transformer
-from mtx.decoding.options import EXTRA_LENGTH, Lines
+from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import did_you_mean, divide_up, install_command
@@ -31,6 +31,7 @@ from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argo
 from mtx.interop.cards import Comparison, export_card
 from mtx.interop.huggingface import TOKENIZER_CONFIG, check_replaceable, export_huggingface, is_m2m_100
 from mtx.interop.m2m100 import export_m2m100
+from mtx.scoring import metrics
 from mtx.storage import durable
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import (
@@ -44,6 +45,7 @@ from mtx.storage.run_files import (
     find_run,
     is_prepared,
 )
+from mtx.storage.text_files import Lines
 
 logger = logging.getLogger(__name__)
 

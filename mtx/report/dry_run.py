@@ -17,7 +17,7 @@ from mtx.data.sources import show_example
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report.advice import Advice, changed_text, explain_short_limit, set_lines, warnings
-from mtx.storage.run_directory import check_settings, refuse_foreign
+from mtx.runs.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
 from mtx.training.build import build, choose_runtime

@@ -21,12 +21,12 @@ from starlette.exceptions import HTTPException
 from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.data.markup import Marked, needs_no_translation
-from mtx.decoding.suspicion import Suspicion, suspicion
 from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.documents import html
 from mtx.documents.edits import apply
 from mtx.errors import UsageError
 from mtx.formatting import divide_up
+from mtx.scoring.suspicion import Suspicion, suspicion
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")

@@ -6,19 +6,18 @@ Each question has one function; none needs torch. `run_directory` opens and lock
 import contextlib
 import math
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtx.errors import DamagedFileError, UsageError
-from mtx.formatting import did_you_mean, mtx_command, shell_command
+from mtx.formatting import did_you_mean, mtx_command
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 
 if TYPE_CHECKING:
-    from mtx.config.schema import Config  # its import takes as long as all of `mtx --help`
+    pass  # its import takes as long as all of `mtx --help`
 
 
 # In a model directory; a checkpoint has the first three, a data directory the tokenizer's
@@ -134,65 +133,6 @@ def has_begun(paths: RunLayout) -> bool:
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
 
-# The settings are in config.yaml. The fixed ones (`mtx.config.settings`) must not change: the prepared data and each
-# checkpoint contain them too, protected by their manifests.
-
-
-def load_config(paths: RunLayout) -> "Config":
-    """The configuration of a run.
-
-    Raises:
-        UsageError: if config.yaml is not a configuration, or a fixed setting in it has changed; with both values.
-    """
-    from mtx.config import settings
-
-    durable.require_file(paths.config)
-    config = settings.load(paths.config)
-    if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
-        copy = shell_command("cp", paths.config, "COPY.yaml")
-        train = mtx_command("train", "COPY.yaml", "run_dir=NEW")
-        raise UsageError(
-            f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {copy} && {train}"
-        )
-    return config
-
-
-def describe_changes(changes: Iterable[tuple[str, Any, Any]]) -> str:
-    """Settings with their new and old values, such as `seed is 2, it was 1`; empty if there are none."""
-
-    def show(value: object) -> str:  # as on a command line, if possible
-        return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
-
-    return "; ".join(f"{key} is {show(new)}, it was {show(old)}" for key, old, new in changes)
-
-
-def fixed_config(paths: RunLayout, config: "Config") -> "Config":
-    """A configuration with the original fixed settings of a run.
-
-    They are in the newest undamaged checkpoint, else in the data, else in config.yaml. Those that were not decided when
-    the data was prepared are those of `config`.
-    """
-    from mtx.config import settings
-    from mtx.config.schema import Config, leaves
-
-    values = dict(leaves(config.model_dump()))
-    states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
-    for path in (*states, paths.data / SETTINGS):
-        stored = durable.Json()
-        with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
-            durable.verify(path.parent, (path.name,), only_needed=True)
-            stored = durable.read_json(path)
-        if stored.get("settings"):
-            try:
-                for key in stored.get("undecided", ()):
-                    section, _, name = key.partition(".")
-                    stored["settings"].setdefault(section, {})[name] = values[key]
-                return Config.model_validate(stored["settings"])
-            except (ValueError, LookupError, TypeError):  # pydantic's is a ValueError
-                raise DamagedFileError(f"{path}: its settings are not a configuration") from None
-    return settings.load(paths.config)
-
-
 def checkpoint_steps(paths: RunLayout) -> list[int]:
     """The steps of all checkpoints, with or without optimizer state, in ascending order."""
     steps = map(checkpoint_step, paths.checkpoints.glob("step-*"))
@@ -287,53 +227,3 @@ def stored_scores(paths: RunLayout) -> durable.Json:
         if all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf")):
             return scores
     raise DamagedFileError(f"{path}: no BLEU scores")
-
-
-def describe_sources(paths: Iterable[Path]) -> durable.Json:
-    """The content of sources.json: path, size, time and sha256 of each local file that the data is prepared from.
-
-    It is next to the data, not in it, so that the hash of the data depends only on what a run learns from, wherever its
-    files were.
-    """
-    files = [
-        {"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)}
-        for path in dict.fromkeys(paths)
-    ]
-    return {"files": files}
-
-
-def find_changed_files(record: Path) -> list[Path]:
-    """The files that differ from those in a sources.json; missing files and records are ignored.
-
-    An unreadable record counts as different.
-    """
-    return [path for path, entry in _read_record(record) if _differs(path, entry)]
-
-
-def recorded_text(record: Path) -> list[tuple[str, str]]:
-    """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
-    return [(path.name, str(entry["sha256"])) for path, entry in _read_record(record) if "sha256" in entry]
-
-
-def _read_record(record: Path) -> list[tuple[Path, durable.Json]]:
-    """The files in a sources.json; none if it is missing, and only itself, without values, if it cannot be read."""
-    try:
-        stored = durable.read_json(record)["files"] if record.exists() else []
-        return [(Path(entry["path"]), entry) for entry in stored]
-    except (DamagedFileError, KeyError, TypeError):
-        return [(record, {})]
-
-
-def _size_and_time(path: Path) -> dict[str, int]:
-    status = path.stat()
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def _differs(path: Path, entry: durable.Json) -> bool:
-    """Whether a file differs; its content is read only if its size or its time has changed."""
-    try:
-        if _size_and_time(path).items() <= entry.items():
-            return False
-        return durable.sha256(path) != entry.get("sha256")
-    except (OSError, ValueError):  # missing, or no possible path
-        return False

@@ -30,6 +30,7 @@ _SEARCHED_LINES = 10_000  # in which they are searched
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each represents a byte that is not UTF-8
 
+Lines = Sequence[str]
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"

@@ -26,13 +26,13 @@ import numpy as np
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
-from mtx.decoding.suspicion import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import draw_table
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted
+from mtx.scoring.suspicion import suspicion
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models

@@ -18,8 +18,8 @@ from mtx.data.sampler import SamplerState
 from mtx.decoding.model_directory import Tensors, load_tensors, save_tensors
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_size
+from mtx.runs.status import write_status
 from mtx.storage import disk, durable
-from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import (
     OPTIMIZER,
     STATE,
@@ -75,7 +75,7 @@ class State:
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
-        settings: the fixed settings that it was trained with; see `run_files.load_config`.
+        settings: the fixed settings that it was trained with; see `run_directory.load_config`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: of a run with a time limit that an earlier version began; its peak is that of the settings.
     """

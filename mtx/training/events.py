@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mtx.config.schema import Config
 from mtx.errors import DeferredErrors
+from mtx.runs.status import quality
 from mtx.storage import durable
-from mtx.storage.run_directory import quality
 from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:  # a command that only knows hooks of its folder needs no torch

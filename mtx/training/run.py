@@ -21,7 +21,14 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.metrics import (
+from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError
+from mtx.formatting import counted, divide_up, format_duration
+from mtx.model.device import free_unused_memory
+from mtx.runs.run_directory import open_run
+from mtx.runs.status import read_events, track_status, write_status
+from mtx.scoring.metrics import (
     LONGEST_TER_S,
     Scores,
     mean_scores,
@@ -30,15 +37,9 @@ from mtx.decoding.metrics import (
     warn_about_bleu,
     write_test_set,
 )
-from mtx.decoding.model_directory import LoadedModel
-from mtx.decoding.quality import Advice, score_by_advice
-from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, DeferredErrors, MtxError
-from mtx.formatting import counted, divide_up, format_duration
-from mtx.model.device import free_unused_memory
+from mtx.scoring.quality import Advice, score_by_advice
 from mtx.storage import durable
 from mtx.storage.model_description import info_of
-from mtx.storage.run_directory import open_run, read_events, track_status, write_status
 from mtx.storage.run_files import (
     MODEL_CONFIG,
     SCORES,

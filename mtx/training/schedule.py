@@ -12,7 +12,7 @@ from math import ceil, inf, sqrt
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.decoding.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES
+from mtx.scoring.quality import FEWEST_FIT_LINES, FIT_TIME_SHARE, MOST_FIT_LINES
 from mtx.training.checkpoint import Cooldown, State
 
 logger = logging.getLogger(__name__)

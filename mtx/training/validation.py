@@ -17,12 +17,13 @@ import numpy as np
 from mtx.config.schema import Config, DataConfig
 from mtx.data.sampler import Ints
 from mtx.data.token_store import PreparedData
-from mtx.decoding import metrics
-from mtx.decoding.options import Lines, Placement, SearchOptions
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
+from mtx.scoring import metrics
 from mtx.storage.model_description import info_of
+from mtx.storage.text_files import Lines
 from mtx.training.events import Sample, Validation
 
 _NUM_SAMPLES = 5

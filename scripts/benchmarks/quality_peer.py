@@ -19,9 +19,9 @@ import torch
 
 from mtx.config import settings
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
-from mtx.decoding import metrics
 from mtx.model.device import fast_precision
 from mtx.model.transformer import Transformer
+from mtx.scoring import metrics
 from mtx.training.run import prepare_only
 from scripts.benchmarks.baselines import MarianBaseline, PaddedBatch, cut, padded_batch
 from scripts.benchmarks.train_worker import compiled_program

@@ -313,7 +313,7 @@ def _row(
     runs: list[Run], system: str, mode: str, text: "Text", language: str, is_random: bool, reasons: dict[str, str]
 ) -> dict[str, Any]:
     """Returns one row of the table: the best of all runs of a system in a mode; without quality if it is random."""
-    from mtx.decoding import metrics
+    from mtx.scoring import metrics
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     runs_of_mode = [run for run in runs if run.mode == mode]

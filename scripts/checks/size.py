@@ -26,6 +26,8 @@ SPINE = (
     "model",
     "training",
     "decoding",
+    "scoring",
+    "runs",
     "storage",
     "errors.py",
 )  # see docs/architecture.md

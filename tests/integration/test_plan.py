@@ -9,8 +9,8 @@ from mtx.commands.train import resolve
 from mtx.config.settings import dump_with_origins, load
 from mtx.data.model_sizes import row_values
 from mtx.errors import UsageError
+from mtx.runs.run_directory import check_settings
 from mtx.storage import durable
-from mtx.storage.run_directory import check_settings
 from mtx.storage.run_files import RunLayout
 from mtx.training import plan, run
 from mtx.training.build import read_runtime

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mtx.errors import MtxError
+from mtx.runs.run_directory import clean_up
 from mtx.storage import durable
-from mtx.storage.run_directory import clean_up
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mtx.decoding import model_directory
-from mtx.decoding.quality import QualityMap
 from mtx.decoding.translator import Translator
 from mtx.evaluation import quality_fit
+from mtx.scoring.quality import QualityMap
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout, model_identity
 from tests.reliability import journal

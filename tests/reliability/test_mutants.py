@@ -151,7 +151,7 @@ MUTANTS = [
         call_of("np.isfinite"), becomes("np.True_"), f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
     Mutant(
-        "no lock", "storage/run_directory.py", "_take_lock",
+        "no lock", "runs/run_directory.py", "_take_lock",
         call_of("acquire"), becomes("contextlib.nullcontext()"), "tests/reliability/test_owner.py", num_places=2,
     ),
     Mutant(

@@ -20,7 +20,7 @@ from tests.reliability.marks import held, mark_calls, num_marks, slow, together
 from tests.rig import PATIENCE_S, Rig
 
 PREPARE, END = "mtx.data.prepare:prepare", "mtx.training.run:stored_scores"
-OPENED = "mtx.storage.run_directory:_record_config"
+OPENED = "mtx.runs.run_directory:_record_config"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def at_once(barrier: Path) -> None:
 
 def held_back(barrier: Path, seconds: float) -> None:
     """`at_once`, and so much later; a busy machine may keep the other from its work and the lock for long."""
-    from mtx.storage import run_directory
+    from mtx.runs import run_directory
 
     run_directory._LOCK_TIMEOUT_S = PATIENCE_S
     at_once(barrier)
@@ -101,7 +101,7 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
 
 def look(run: Path, state: str, times: int) -> None:
     """In a new process: what `mtx status` tells, many times."""
-    from mtx.storage.run_directory import read_status
+    from mtx.runs.status import read_status
 
     found = [read_status(run).state for _ in range(times)]
     assert found == [state] * times, found
@@ -142,7 +142,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
     """In a new process: own a run and fail, many times; no other may own it then, or take or refuse anything of it."""
     from mtx.config import schema, settings
     from mtx.errors import MtxError
-    from mtx.storage import run_directory
+    from mtx.runs import run_directory
 
     exists = Path.exists
 

@@ -23,7 +23,7 @@ from tests.rig import Rig, Start
 
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.build:validate_part"
-LEAVE = "mtx.storage.run_directory:_remove"
+LEAVE = "mtx.runs.run_directory:_remove"
 PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.training.run:stored_scores"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there
 PHASES: list[tuple[str, range, float]] = [

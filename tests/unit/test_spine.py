@@ -12,7 +12,7 @@ import pytest
 from tests.integration.commands import ENVIRONMENT, TINY, mtx, write_tsv
 
 MTX = Path(__file__).parents[2] / "mtx"
-SPINE = ("config", "data", "model", "training", "decoding", "storage")
+SPINE = ("config", "data", "model", "training", "decoding", "scoring", "runs", "storage")
 AROUND = re.compile(r"\bmtx\.(evaluation|report|interop|documents|serve|synthesis|architectures|commands|cli)\b")
 # What knows that a model may have several directions; and what reads the two languages of one
 DIRECTIONS = {"config/schema.py", "decoding/translator.py", "storage/model_description.py", "training/validation.py"}

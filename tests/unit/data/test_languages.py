@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtx.data.languages import code_of, script_of, tokenizer_of, writes_spaces
-from mtx.decoding.metrics import score
+from mtx.scoring.metrics import score
 
 CODES = {
     "zh": "zh zho chi cmn zh-CN ZH-cn zh_Hans zho_Hant zh-Hant-TW yue zh-yue wuu nan lzh hak gan und-Hani",

@@ -19,12 +19,12 @@ from mtx.data.glossary import word_spans
 from mtx.data.letter_case import case_of
 from mtx.data.markup import accelerator, bare, needs_no_translation, strip_codes
 from mtx.data.sentence_splitter import lead_pattern, sentence_splitter
-from mtx.decoding.suspicion import suspicion
 from mtx.decoding.tag_placement import mark_up_line, sentences, units
 from mtx.documents import html, markdown, subtitles
 from mtx.documents.bilingual_documents import EDITS
 from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError
+from mtx.scoring.suspicion import suspicion
 
 SHORT, LONG, MOST_TIMES, LEAST_S = 2500, 10_000, 6, 0.02
 LEAD, SPLIT = lead_pattern("en"), sentence_splitter("en")

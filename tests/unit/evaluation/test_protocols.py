@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from mtx.decoding.metrics import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.protocols import Protocol, split_compounds
 from mtx.evaluation.test_set_scores import score_lines, score_translations
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
+from mtx.scoring.metrics import Scores
 
 
 def score(hypothesis: str, reference: str, name: str) -> Scores:

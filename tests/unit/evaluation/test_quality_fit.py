@@ -13,12 +13,12 @@ import pytest
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions, penalty
-from mtx.decoding.quality import load, score_by_advice
 from mtx.errors import DataError, MtxError
 from mtx.evaluation.quality_fit import FitQuality, fit, fit_isotonic, fit_quality, rank_correlation
 from mtx.report.advice import count_by_quality
+from mtx.runs.run_directory import hold_lock
+from mtx.scoring.quality import load, score_by_advice
 from mtx.storage import durable
-from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import RunLayout, find_model
 from mtx.training import run
 from mtx.training.ranks import Ranks

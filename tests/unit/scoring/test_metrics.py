@@ -2,9 +2,9 @@
 
 import pytest
 
-from mtx.decoding import metrics
-from mtx.decoding.metrics import bleu
 from mtx.errors import DataError
+from mtx.scoring import metrics
+from mtx.scoring.metrics import bleu
 
 REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
 

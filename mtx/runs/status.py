@@ -1,202 +1,23 @@
-"""A run directory: opening it (lock, configuration, cleaning up) and its state (events, status.json, `mtx status`).
-
-mtx makes a run in a new or empty directory, or continues its own run. A start that fails before the run holds anything
-removes the files that it made. The kernel holds the lock (run.lock), so that it is released however its owner ends;
-the empty file remains.
-"""
+"""The state of a run: its events, status.json, and what `mtx status` shows."""
 
 import contextlib
-import errno
-import fcntl
 import json
-import logging
 import math
 import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filelock import FileLock, Timeout
-
-from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
-from mtx.config.schema import Config
-from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, TerminatedError, UsageError, exit_code
+from mtx.errors import DamagedFileError, DeferredErrors, StoppedError, exit_code
 from mtx.formatting import format_duration, mtx_command
+from mtx.runs.run_directory import is_locked, load_config
 from mtx.storage import disk, durable
-from mtx.storage.run_files import (
-    OPTIMIZER,
-    RunLayout,
-    checkpoint_steps,
-    describe_changes,
-    fixed_config,
-    full_checkpoint_steps,
-    has_begun,
-    is_prepared,
-    is_run,
-    load_config,
-    require_run,
-    stored_scores,
-)
-
-logger = logging.getLogger(__name__)
-
-_ATTEMPTS = 100  # another start that cleans up at the same moment can make an attempt fail
-_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # after any other error the run_dir is unsuitable
-_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
-# Prefixes of files that file systems and desktops create, even in an empty volume.
-_SYSTEM_FILES = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
-
-
-@contextlib.contextmanager
-def hold_lock(paths: RunLayout) -> Iterator[None]:
-    """Hold the lock of a run until the context ends; a missing run directory is created.
-
-    Raises:
-        MtxError: if another process holds the lock, or the disk fails.
-        UsageError: if the run directory cannot be created or written, or contains files of no run.
-    """
-    if not settings.exists(paths.lock):  # no process owns it, and nothing has been created
-        refuse_foreign(paths)
-    with _take_lock(paths):
-        refuse_foreign(paths)
-        yield
-
-
-def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
-    try:
-        for _ in range(_ATTEMPTS):
-            with contextlib.suppress(FileNotFoundError):  # a start that failed has just removed what it had made
-                durable.make_directories(paths.root)
-                return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
-        return FileLock(paths.lock).acquire(blocking=False)
-    except Timeout:
-        owner = ""
-        with contextlib.suppress(OSError, MtxError):
-            status = durable.read_json(paths.status)
-            if status.get("state") == "running":
-                owner = f": process {status.get('pid')} on {status.get('host')}"
-        hint = "wait for it, or use another run_dir"
-        raise MtxError(f"{paths.root}: in use by another process{owner}", hint) from None
-    except OSError as error:
-        kind = MtxError if error.errno in _DISK_FAILURES else UsageError
-        raise kind(f"run_dir {paths.root}: cannot create or write it: {error.strerror}") from None
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether any process, including this one, holds the lock of a run."""
-    try:
-        with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no lock
-        pass
-    return False
-
-
-@contextlib.contextmanager
-def open_run(config: Config) -> Iterator[RunLayout]:
-    """Own the run directory of `config` until the context ends.
-
-    Raises:
-        UsageError: if the directory holds a run with other fixed settings, or files of no run, or cannot be created.
-        MtxError: if another process works on the run.
-    """
-    paths = RunLayout(Path(config.run_dir))
-    new_directories = [path for path in (paths.root, *paths.root.parents) if not settings.exists(path)]
-    with hold_lock(paths):
-        was_run = is_run(paths.root)
-        try:
-            _record_config(paths, config)
-            clean_up(paths)
-            yield paths
-        except BaseException as error:
-            if isinstance(error, TerminatedError):
-                action = "resume" if has_begun(paths) else "prepare the text from the start"
-                error.help = f"rerun the same command to {action}"
-            if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
-                _remove(paths.status, paths.config, paths.lock, *new_directories)
-            raise
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):  # it is missing, or others put something there
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
-
-
-def refuse_foreign(paths: RunLayout) -> None:
-    """Raise UsageError if a directory is neither empty nor the directory of a run.
-
-    A run has a configuration with a lock, prepared data, a checkpoint or a model; its user may add any files.
-    """
-    if is_run(paths.root) and (paths.lock.exists() or has_begun(paths) or is_prepared(paths.model)):
-        return
-    files = list[str]()
-    with contextlib.suppress(OSError):  # no directory, or one that cannot be read, as taking its lock will report
-        files = sorted(path.name for path in paths.root.iterdir() if not _is_trace(path, paths))
-    if files:
-        raise UsageError(
-            f"run_dir {paths.root}: not a run directory, and not empty ({files[0]})",
-            "set run_dir=DIR to a new or empty directory, or to a run",
-        )
-
-
-def _is_trace(path: Path, paths: RunLayout) -> bool:
-    """Whether a path is of a start that was killed before it wrote the configuration, or of the system."""
-    if path == paths.lock:
-        return not path.stat().st_size
-    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_SYSTEM_FILES)
-
-
-def clean_up(paths: RunLayout) -> None:
-    """Clean up after an interruption; the caller holds the lock of the run."""
-    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation, paths.before):
-        durable.remove_temporaries(directory)
-    for step in {*checkpoint_steps(paths)} - {*full_checkpoint_steps(paths)}:
-        durable.remove_member(paths.checkpoint(step), OPTIMIZER)  # a kill may have left the file
-
-
-def _record_config(paths: RunLayout, config: Config) -> None:
-    """Write config.yaml and log changes in a run: a setting omitted from a repeated command returns to its default.
-
-    Raises:
-        UsageError: see `check_settings`.
-    """
-    check_settings(paths, config)
-    if has_begun(paths):
-        with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
-            changes = settings.differences(settings.load(paths.config), config)
-            if message := describe_changes(change for change in changes if change[0] != "run_dir"):
-                logger.info(f"{paths.root} continues with changed settings: {message}")
-    durable.write_text(paths.config, settings.dump(config))
-
-
-def check_settings(paths: RunLayout, config: Config) -> None:
-    """Check that a run can be resumed with `config`, which then replaces its config.yaml.
-
-    Raises:
-        UsageError: with both values of each fixed setting that differs; max_steps is less than the steps of the run.
-    """
-    if not (paths.config.exists() and has_begun(paths)):
-        return
-    if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
-        raise UsageError(
-            f"{paths.root} is a run with another configuration: {changes}",
-            f"use another run_dir=DIR for a new run; to resume this one unchanged: {mtx_command('train', paths.root)}",
-        )
-    if (config.training.max_steps or math.inf) < max(checkpoint_steps(paths), default=0):
-        raise UsageError("training.max_steps is less than the number of steps that this run has taken")
-
+from mtx.storage.run_files import RunLayout, require_run, stored_scores
 
 _MAX_BYTES = 1000 * MAX_COUNT  # of the events: a step has 300, so no run with a possible training.max_steps has more
 _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
-from mtx.decoding.options import Lines
 from mtx.errors import DataError
 from mtx.formatting import format_duration
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+from mtx.storage.text_files import Lines
 
 logger = logging.getLogger(__name__)
 

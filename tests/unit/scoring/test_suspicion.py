@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.decoding.suspicion import suspicion
+from mtx.scoring.suspicion import suspicion
 
 
 @pytest.mark.parametrize(

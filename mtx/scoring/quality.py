@@ -16,13 +16,13 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
-from mtx.decoding.metrics import Scores, score
-from mtx.decoding.options import Lines
 from mtx.errors import DamagedFileError
+from mtx.scoring.metrics import Scores, score
 from mtx.storage import durable
 from mtx.storage.durable import MAX_JSON_BYTES
 from mtx.storage.model_description import first_problem
 from mtx.storage.run_files import QUALITY
+from mtx.storage.text_files import Lines
 
 Advice = Literal["use", "look", "redo"]
 FEATURES = (

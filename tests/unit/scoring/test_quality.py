@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mtx.decoding.options import Sampling
-from mtx.decoding.quality import FEATURES, QualityMap, features, load, score_by_advice
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError
 from mtx.interop.export import export
+from mtx.scoring.quality import FEATURES, QualityMap, features, load, score_by_advice
 from mtx.storage import durable
 from tests.unit.decoding.test_translator_directions import LINES, multilingual
 

@@ -10,8 +10,9 @@ from mtx.config.schema import Config
 from mtx.config.settings import fixed_settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
+from mtx.runs.run_directory import fixed_config, load_config
 from mtx.storage import durable
-from mtx.storage.run_files import RunLayout, fixed_config, load_config
+from mtx.storage.run_files import RunLayout
 
 CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
 
