@@ -266,4 +266,4 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
     codes = dict.fromkeys(map(code_of, present))
     tags = [*codes] if len(codes) > 1 else [*present]
     sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
-    return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"
+    return [*dict.fromkeys(sources + tags)] or [None], "its header" if sources else "its first unit"

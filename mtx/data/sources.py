@@ -209,7 +209,7 @@ def _find_directions(
             corpus = find(pair, not is_named)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
                 if not corpus.is_folder:
-                    corpus = _in_order(replace(corpus, name=text.name), data.columns)
+                    corpus = _in_order(corpus, data.columns)
                 if corpus.languages != pair and corpus.languages == pair[::-1]:
                     corpus = _opposite(corpus)
                 corpora.append(replace(corpus, weight=text.weight, tag=text.tag))

@@ -17,8 +17,8 @@ from mtx.storage.run_files import RunLayout, model_identity
 from tests.reliability import journal
 from tests.reliability.conftest import size
 from tests.reliability.journal import Op, Recorder
-from tests.unit.decoding.test_quality import VALUES
 from tests.unit.decoding.test_translator_directions import LINES, multilingual
+from tests.unit.scoring.test_quality import VALUES
 
 Tally = Callable[[str, int, int], None]
 DIRECTION = "en-de"

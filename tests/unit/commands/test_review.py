@@ -12,8 +12,8 @@ from mtx.commands import translate
 from mtx.decoding.options import Candidate
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.errors import UsageError
-from tests.unit.decoding.test_quality import model_with_map
 from tests.unit.decoding.test_translator_directions import LINES
+from tests.unit.scoring.test_quality import model_with_map
 
 SOURCES = [*LINES, "", "7", LINES[0]]
 

@@ -490,3 +490,12 @@ def test_commas_in_the_names_of_files_and_folders(tmp_path: Path, monkeypatch: p
     with pytest.raises(UsageError, match="'t/en' not found") as error:
         find_corpora(resolve("own-text", ["data.train=t/en, de.tsv"]).config.data)
     assert '"A, B.tsv"' in str(error.value.help)
+
+
+@pytest.mark.parametrize(
+    "name, text", [("b.po", 'msgid ""\nmsgstr "Language: de\\n"\n'), ("b.tmx", "<tmx><body/></tmx>")]
+)
+def test_a_file_without_units_is_no_text(name: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.tsv", "English\tGerman\na dog\tein Hund\n")
+    write(tmp_path / name, text)
+    assert pairs(train(str(tmp_path))[0]) == [("a dog", "ein Hund")]
