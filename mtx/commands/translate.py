@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import re
 import stat
 import sys
 from collections import deque
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Row = tuple[str, ...]  # a line, perhaps with its prefix
+Line = tuple[str, ...]  # perhaps with its prefix
 _SHOWN_CHARS = 80
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
@@ -171,7 +170,7 @@ class LineWork:
         self._missing_estimates = MissingEstimates()
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[Row]) -> list[str]:
+    def rows(self, block: list[Line]) -> list[str]:
         """What is known of the next lines, see `pair_lines`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
@@ -194,7 +193,7 @@ class LineWork:
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
         return rows
 
-    def output(self, line: Row, row: str) -> bytes:
+    def output(self, line: Line, row: str) -> bytes:
         """The output for a line, of which `row` is known; adds it to the review."""
         if self.review.path:
             values = json.loads(row)
@@ -305,7 +304,7 @@ class TermCount:
             logger.info("  %s", missing)
 
 
-def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Line]]:
     """The lines of `source` in blocks (see `pair_lines`): large ones from a file, else what has arrived.
 
     Args:
@@ -364,32 +363,23 @@ def translate_file(
         other_texts: further texts that are read.
     """
     from mtx.storage import durable
-    from mtx.storage.resumable import ResumableRows
+    from mtx.storage.resumable import ResumableRows, Shard
     from mtx.storage.run_files import model_identity
 
     resolve_output(output, file, *other_texts)
-
-    def lines() -> Iterator[Row]:
-        return pair_lines(read_lines(file, "surrogateescape"), work.prefix)
-
-    start, end = shard_bounds(shard, sum(1 for _ in lines()))
+    lines = Shard(lambda: pair_lines(read_lines(file, "surrogateescape"), work.prefix), shard)
     identity |= {
-        "shard": [start, end],
+        "shard": lines.bounds,
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *other_texts)],
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.lock(), progress("translating", end - start) as update:
-        update(num_done := finished.resume())
-        for block in in_blocks(islice(lines(), start + num_done, end)):
-            finished.append(work.rows(block))
-            update(len(block))
+    with finished.completed(lines, work.rows):
         with open_output(output) as sink:
-            sink.writelines(map(work.output, islice(lines(), start, end), finished.rows()))
+            sink.writelines(map(work.output, lines, finished.rows()))
         work.review.write()
-        finished.remove()
 
 
 def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
@@ -411,7 +401,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
+def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Line]:
     """Each line alone, or with the same line of another file.
 
     Args:
@@ -424,16 +414,6 @@ def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surr
         if None in row:
             raise DataError(f"{path} has {'more' if row[0] is None else 'fewer'} lines than the text")
         yield row
-
-
-def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
-    """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
-    number = int(match[1]) if match else 0
-    total = int(match[2]) if match else 0
-    if not 1 <= number <= total:
-        raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
-    return num_lines * (number - 1) // total, num_lines * number // total
 
 
 def translate_document(

@@ -132,7 +132,7 @@ def _back_translate(translator: ByWord, path: Path) -> list[str]:
 
 def _distil(translator: ByWord, path: Path) -> list[str]:
     _write(path / synthetic_text.TRAIN, [f"{line}\tx" for line in LINES])
-    synthetic_text.translate_text(translator, path, None, {}, lambda count: None)
+    synthetic_text.translate_text(translator, path, None, {})
     return [
         pair.split("\t")[1] for pair in (path / synthetic_text.DISTILLED).read_text(encoding="utf-8").split("\n")[:-1]
     ]
