@@ -55,11 +55,11 @@ def back_translate(
     from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, Shard
-    from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, Line, Row, write_pairs
+    from mtx.storage.text_files import Line, read_lines
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, Row, write_pairs
 
     _require_file(mono)
-    lines: Shard[Line] = Shard(lambda: ((line, None) for line in read_lines(mono)), shard)
+    lines = Shard(lambda: ((line,) for line in read_lines(mono)), shard)
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
     if actual_language := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
@@ -71,7 +71,7 @@ def back_translate(
         scorer = scorer.to(translator.src, translator.tgt)
 
     def translate(block: list[Line]) -> Iterable[Row]:
-        texts = [line for line, _ in block]
+        texts = [line for (line,) in block]
         translations = translator.translate(texts)
         scores = score(translations, texts) if scorer else [None] * len(block)
         return zip(translations, scores, strict=True)

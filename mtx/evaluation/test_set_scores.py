@@ -24,11 +24,13 @@ from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
     Scores,
+    TestSet,
     mean_scores,
     normalize_lines,
     parts_of,
     score,
     score_line,
+    tests_of,
     warn_about_bleu,
     write_test_set,
 )
@@ -37,7 +39,7 @@ from mtx.errors import DamagedFileError, DataError
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import System, p_text, score_with_interval
-from mtx.evaluation.test_sets import TestSet, load_lines
+from mtx.evaluation.test_sets import load_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
@@ -53,29 +55,10 @@ def in_direction(translator: Translator, test_set: TestSet) -> Translator:
     return translator.to(test_set.tgt, test_set.src) if is_known else translator
 
 
-def translate_and_score(
-    translator: Translator,
-    test_set: TestSet,
-    directory: Path | None = None,
-    protocol: Protocol | None = None,
-    glossary: Glossary | None = None,
-) -> Scores:
-    """Translate a test set and score the hypotheses.
-
-    Args:
-        directory: the directory for src.txt, hyp.txt, ref.txt and scores.json; None writes nothing.
-        protocol: adds a BLEU score by this published protocol.
-        glossary: terms to count; the translator may have another one or none.
-    """
-    normalization = translator.tokenizer.normalization
-    hypotheses = normalize_lines(in_direction(translator, test_set).translate(test_set.sources), normalization)
-    scores = score_translations(hypotheses, test_set, normalization, protocol)
-    if glossary is not None:
-        scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
-    if directory is not None:
-        references = normalize_lines(test_set.references, normalization)
-        write_test_set(directory, test_set.sources, hypotheses, references, scores)
-    return scores
+def translate(translator: Translator, test_set: TestSet) -> TestSet:
+    """The test set as a translator has `translated` it."""
+    translations = in_direction(translator, test_set).translate(test_set.sources)
+    return test_set.translated(translations, translator.tokenizer.normalization)
 
 
 def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
@@ -96,7 +79,7 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
                 f"{num_references / len(hypotheses):.0%} of the references; "
                 "scores are valid only if both have the same form"
             )
-    return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
+    return score_translations(test_set.translated(hypotheses, "none"), protocol)
 
 
 # Forms that lower the scores if only the hypotheses or only the references have them
@@ -108,23 +91,19 @@ FORMS: dict[str, Callable[[str], object]] = {
 }
 
 
-def score_translations(
-    hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None
-) -> Scores:
-    """The scores of translations normalised by `normalize_lines`; this function normalises the references."""
-    references, *more_references = (
-        normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
-    )
+def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> Scores:
+    """The scores of a test set that was `translated`, with BLEU by a published protocol too."""
+    references = test_set.references
     warn_about_bleu(test_set.name, references, test_set.tgt, test_set.sources, test_set.src)
     tgt = test_set.tgt or language_of(references)
-    for side, lines in (("references", references), ("translations", hypotheses)):
+    for side, lines in (("references", references), ("translations", test_set.translations)):
         if tgt and (actual_language := Profile.of(map(str.lower, lines)).other_language(tgt)):
             logger.warning(
                 "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
             )
-    scores = score(hypotheses, references, test_set.tgt, more_references, score_with_interval)
+    scores = score(test_set.translations, references, test_set.tgt, test_set.more_references, score_with_interval)
     if protocol is not None:
-        scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
+        scores[protocol.name] = protocol.score(test_set.translations, references, *test_set.more_references)
     return scores
 
 
@@ -193,11 +172,13 @@ def evaluate_tests(
     options = translator.options
     search = config.decoding
     is_run_search = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
-    for name, store in data.tests.items():
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
-        src, tgt = config.data.language_pair(name)
-        test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
-        scores[name] = translate_and_score(translator, test_set, directory / name if is_run_search else None, protocol)
+    for test_set in tests_of(data, config.data):
+        name = test_set.name
+        logger.info(f"translating {name}: {len(test_set.sources):,} sentences, beam size {options.beam_size}")
+        test_set = translate(translator, test_set)
+        scores[name] = score_translations(test_set, protocol)
+        if is_run_search:
+            write_test_set(directory / name, test_set, scores[name])
     return scores | mean_scores(scores, config.data.language_pairs)
 
 
@@ -219,13 +200,16 @@ def score_with_glossary(
 ) -> tuple[Scores, Scores]:
     """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
     glossary = translator.glossary
-    results = []
-    for terms in (None, glossary):
-        translator.use_glossary(terms)
-        results.append(translate_and_score(translator, test_set, None, protocol, glossary))
-    without_glossary, with_glossary = results
-    with_glossary["terms"]["used_without"] = without_glossary.pop("terms")["used"]
-    return without_glossary, with_glossary
+    assert glossary is not None
+    translator.use_glossary(None)
+    without = translate(translator, test_set)
+    scores_without = score_translations(without, protocol)
+    translator.use_glossary(glossary)
+    test_set = translate(translator, test_set)
+    scores = score_translations(test_set, protocol)
+    scores["terms"] = count_used(glossary, test_set.sources, test_set.translations)
+    scores["terms"]["used_without"] = count_used(glossary, without.sources, without.translations)["used"]
+    return scores_without, scores
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:

@@ -5,10 +5,11 @@ Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model 
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mtx.data.augmentation import AUGMENTATIONS
+from mtx.decoding.metrics import TestSet
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.storage import durable, text_files
 from mtx.storage.run_files import (
@@ -20,27 +21,6 @@ from mtx.storage.run_files import (
     load_config,
     translated_tests,
 )
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """One test set.
-
-    Attributes:
-        tgt: target language; empty if unknown.
-        src: source language; empty if unknown.
-        sources: lines to translate; empty for none.
-        more_references: further translations of the same sources, each a list of lines.
-        hypotheses: existing translations, by their run directory or file.
-    """
-
-    name: str
-    tgt: str
-    sources: list[str]
-    references: list[str]
-    more_references: list[list[str]] = field(default_factory=list)
-    hypotheses: dict[Path, list[str]] = field(default_factory=dict)
-    src: str = ""
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:

@@ -19,10 +19,11 @@ from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.sources import show_example
+from mtx.decoding.metrics import TestSet
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
-from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
+from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.formatting import file_name, format_duration
 from mtx.report.advice import advise_on_gains, count_by_quality, leaks, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -21,13 +21,12 @@ from mtx.errors import TerminatedError, UsageError
 from mtx.formatting import counted, shell_command
 from mtx.storage import disk, durable
 from mtx.storage.streams import progress
+from mtx.storage.text_files import Line
 
 logger = logging.getLogger(__name__)
 
-Line = TypeVar("Line")  # of a text, perhaps with more, such as its reference
 
-
-class Shard(Generic[Line]):
+class Shard:
     """The lines of one of N equal parts of a text, or of all of it. They can be read several times.
 
     Args:
@@ -78,7 +77,7 @@ class ResumableRows:
         return self.output.with_name(f"{self.output.name}.part")
 
     @contextlib.contextmanager
-    def completed(self, lines: Shard[Line], translate: Callable[[list[Line]], list[str]]) -> Iterator[None]:
+    def completed(self, lines: Shard, translate: Callable[[list[Line]], list[str]]) -> Iterator[None]:
         """Translate the lines that have no row yet. The file is removed when the context ends without an error.
 
         Args:

@@ -24,17 +24,17 @@ import numpy as np
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
+from mtx.decoding.metrics import TestSet
 from mtx.decoding.suspicion import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import draw_table
-from mtx.evaluation.test_set_scores import translate_and_score
-from mtx.evaluation.test_sets import TestSet
+from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows, Shard
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import Line, read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,11 @@ WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model
 
 KEPT = "kept"
 
-Line = tuple[str, str | None]  # of the text, and its reference
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
 def write_pairs(
-    lines: Shard[Line],
+    lines: Shard,
     translated: ResumableRows,
     translate: Callable[[list[Line]], Iterable[Row]],
     output: AbstractContextManager[IO[bytes]],
@@ -79,7 +78,7 @@ def write_pairs(
         num_worst = int(WORST_SHARE * len(known_scores))
         highest_dropped = known_scores[num_worst - 1] if num_worst else float("-inf")
         with output as sink:
-            for (translation, value), (line, _) in zip(_rows(translated), lines, strict=True):
+            for (translation, value), (line, *_) in zip(_rows(translated), lines, strict=True):
                 if side == "src":
                     cleaned = clean_pair(line, translation, LIMITS)
                 else:
@@ -170,9 +169,9 @@ def translate_text(
         return
 
     def translate(block: list[Line]) -> Iterator[Row]:
-        results = translator.hypotheses([line for line, _ in block])
-        for ranked, (_, reference) in zip(results, block, strict=True):
-            yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], reference), None
+        results = translator.hypotheses([line for line, *_ in block])
+        for ranked, (_, *references) in zip(results, block, strict=True):
+            yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references), None
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     lines = Shard(lambda: source_lines(directory, mono))
@@ -185,7 +184,7 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
         source, reference = line.split("\t")
         yield source, reference
     for line in read_lines(mono) if mono else ():
-        yield line, None
+        yield (line,)
 
 
 def table(systems: dict[str, dict[str, float]]) -> list[str]:
@@ -212,7 +211,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         return time.perf_counter() - started
 
     sources = test_set.sources
-    scores = translate_and_score(translator, test_set)  # also warms up
+    scores = score_translations(translate(translator, test_set))  # also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
         "bleu": scores["bleu"]["score"],
@@ -224,7 +223,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
     }
 
 
-def nearest_by_chrf(texts: Sequence[str], reference: str | None) -> str:
+def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
     """The text with the highest chrF2 against a reference; the first one of equal ones, or without a reference."""
     if reference is None:
         return texts[0]

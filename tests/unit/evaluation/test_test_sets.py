@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.decoding.metrics import TestSet
 from mtx.errors import DataError, UsageError
 from mtx.evaluation import test_sets
 
@@ -23,7 +24,7 @@ def test_files_make_a_test_set(tmp_path: Path) -> None:
     made = test_sets.test_set_of_files([hyp], src, [a, b], "de")
     assert (made.name, made.sources, made.references, made.more_references) == ("src", ["src"], ["a"], [["b"]])
     assert made.hypotheses == {hyp: ["hyp"]} and made.tgt == "de"
-    assert test_sets.test_set_of_files([], None, [b], "") == test_sets.TestSet("b", "", [], ["b"])
+    assert test_sets.test_set_of_files([], None, [b], "") == TestSet("b", "", [], ["b"])
     for files in ((None, [a, two]), (src, [a, two]), (two, [a])):
         with pytest.raises(DataError, match="has [12] lines, .* has [12]"):
             test_sets.test_set_of_files([], *files, "")

@@ -15,13 +15,12 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage.resumable import ResumableRows, Shard
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import Line, read_lines
 from mtx.synthesis import synthetic_text
 from mtx.synthesis.synthetic_text import (
     DISTILLED,
     KEPT,
     TRAIN,
-    Line,
     Row,
     describe_counts,
     nearest_by_chrf,
@@ -50,11 +49,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def in_rows(translate: Callable[[list[str]], list[str]]) -> Callable[[list[Line]], list[Row]]:
-    return lambda block: [(translation, None) for translation in translate([line for line, _ in block])]
-
-
-def without_references(lines: Sequence[str]) -> Shard[Line]:
-    return Shard(lambda: [(line, None) for line in lines])
+    return lambda block: [(translation, None) for translation in translate([line for line, *_ in block])]
 
 
 def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> tuple[Counter[str], str]:
@@ -70,7 +65,7 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
         return [line.swapcase() for line in block]
 
     kept, sink = ResumableRows(directory / "out", {"model": about}, 3), io.BytesIO()
-    text = Shard[Line](lambda: ((line, None) for line in read_lines(directory / "mono")))
+    text = Shard(lambda: zip(read_lines(directory / "mono")))
     counts = write_pairs(text, kept, in_rows(translate), nullcontext(sink))
     return counts, sink.getvalue().decode()
 
@@ -121,7 +116,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     }.items():
         sink: Any = io.BytesIO()
         counts = write_pairs(
-            without_references(lines), ResumableRows(tmp_path / "out", {}, 9), in_rows(lambda _: translations),
+            Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 9), in_rows(lambda _: translations),
             nullcontext(sink), side=side,
         )  # type: ignore[arg-type]  # fmt: skip
         assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
@@ -132,8 +127,8 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines, sink = [f"line {number}" for number in range(40)], io.BytesIO()
     counts = write_pairs(
-        without_references(lines), ResumableRows(tmp_path / "out", {}, 50),
-        lambda block: [(f"x {line}", None if line == "line 7" else -float(line.split()[1])) for line, _ in block],
+        Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 50),
+        lambda block: [(f"x {line}", None if line == "line 7" else -float(line.split()[1])) for (line,) in block],
         nullcontext(sink),
     )  # fmt: skip
     kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
