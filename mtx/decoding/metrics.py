@@ -13,17 +13,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from mtx.config.schema import DataConfig
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
-from mtx.data.token_store import PreparedData
 from mtx.decoding.options import Lines
 from mtx.errors import DataError
 from mtx.formatting import format_duration
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+
+if TYPE_CHECKING:  # who only scores or estimates quality needs no prepared data
+    from mtx.config.schema import DataConfig
+    from mtx.data.token_store import PreparedData
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +102,8 @@ class TestSet:
         )
 
 
-def tests_of(data: PreparedData, config: DataConfig) -> list[TestSet]:
-    """The test sets of a run."""
+def tests_of(data: "PreparedData", config: "DataConfig") -> list[TestSet]:
+    """The test sets of a run, each in its direction."""
     tests = []
     for name, store in data.tests.items():
         src, tgt = config.language_pair(name)
