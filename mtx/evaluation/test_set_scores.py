@@ -1,6 +1,7 @@
 """Evaluation: models translate test sets, and the hypotheses are scored.
 
-Flow: `TestSet` and translator -> `translate` -> `score_translations` -> `Scores`, with files in evaluation/NAME of a run.
+Flow: `TestSet` and translator -> `translate` -> `score_translations` -> `Scores`. Of a run there are also files, in
+evaluation/NAME.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json.
 `score_with_glossary` also counts the terms that a model uses.

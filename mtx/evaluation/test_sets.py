@@ -1,6 +1,6 @@
 """Test sets: source texts with reference translations, from runs, from files, or from sacreBLEU's collection.
 
-Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model and writes nothing.
+Flow: paths or a name -> `TestSet` -> `test_set_scores.py`. This module loads no model and writes nothing.
 """
 
 import random
