@@ -50,16 +50,11 @@ from mtx.training.hooks import Hook
 logger = logging.getLogger(__name__)
 
 
-def in_direction(translator: Translator, test_set: TestSet) -> Translator:
-    """The translator in the direction of a test set, if it has that."""
-    is_known = (test_set.src, test_set.tgt) in translator.directions
-    return translator.to(test_set.tgt, test_set.src) if is_known else translator
-
-
 def translate(translator: Translator, test_set: TestSet) -> TestSet:
-    """The test set as a translator has `translated` it."""
-    translations = in_direction(translator, test_set).translate(test_set.sources)
-    return test_set.translated(translations, translator.tokenizer.normalization)
+    """The test set as a translator has `translated` it, in the direction of the test set if it has that."""
+    if (test_set.src, test_set.tgt) in translator.directions:
+        translator = translator.to(test_set.tgt, test_set.src)
+    return test_set.translated(translator.translate(test_set.sources), translator.tokenizer.normalization)
 
 
 def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
@@ -139,7 +134,7 @@ def system_outputs(
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
-        hypotheses[path] = in_direction(translator, test_set).translate(test_set.sources)
+        hypotheses[path] = translate(translator, test_set).translations
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
     normalization = "nfc" if forms - {"none"} else "none"
