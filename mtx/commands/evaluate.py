@@ -71,8 +71,9 @@ def evaluate(
         evaluate_run,
         score_file,
         score_lines,
+        score_translations,
         score_with_glossary,
-        translate_and_score,
+        translate,
     )
 
     scores = dict[str, Any]()
@@ -109,9 +110,9 @@ def evaluate(
         elif glossary:
             scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, published)
         elif name not in scores:
-            scores[name] = translate_and_score(translator, test_set, protocol=published)
+            scores[name] = score_translations(translate(translator, test_set), published)
         for copy in test_sets.changed_copies(test_set) if robust else ():
-            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
+            scores[copy.name] = score_translations(translate(translator, copy), published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 

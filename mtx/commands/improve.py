@@ -1,5 +1,6 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from mtx.commands.command_line import (
     resolve_output,
 )
 from mtx.commands.train import resolve, train_run
-from mtx.commands.translate import shard_bounds
 from mtx.commands.translator_options import (
     BEAM,
     DIRECTION,
@@ -32,7 +32,6 @@ from mtx.commands.translator_options import (
 from mtx.errors import UsageError
 from mtx.formatting import did_you_mean
 from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
-from mtx.storage.streams import progress
 
 
 @takes(*DIRECTION, *BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
@@ -55,12 +54,12 @@ def back_translate(
     from mtx.data.language_detection import Profile
     from mtx.data.markup import clean_text
     from mtx.storage import durable
-    from mtx.storage.resumable import ResumableRows
-    from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, write_pairs
+    from mtx.storage.resumable import ResumableRows, Shard
+    from mtx.storage.text_files import Line, read_lines
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, Row, write_pairs
 
     _require_file(mono)
-    start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
+    lines = Shard(lambda: ((line,) for line in read_lines(mono)), shard)
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
     if actual_language := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
@@ -70,6 +69,12 @@ def back_translate(
     )
     if scorer and scorer.is_multilingual:
         scorer = scorer.to(translator.src, translator.tgt)
+
+    def translate(block: list[Line]) -> Iterable[Row]:
+        texts = [line for (line,) in block]
+        translations = translator.translate(texts)
+        scores = score(translations, texts) if scorer else [None] * len(block)
+        return zip(translations, scores, strict=True)
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
         """The log-probability per token of each line; None for one that the model cannot score."""
@@ -90,18 +95,10 @@ def back_translate(
         "text": durable.sha256(mono),
         "search": repr(translator.options),
         **resumed_with(options),
-        "shard": [start, end],
+        "shard": lines.bounds,
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    with progress("translating", end - start) as update:
-        write_pairs(
-            lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
-            ResumableRows(output, identity, BLOCK_LINES),
-            lambda block, _: translator.translate(block),
-            open_output(output),
-            update,
-            score if scorer else None,
-        )
+    write_pairs(lines, ResumableRows(output, identity, BLOCK_LINES), translate, open_output(output))
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
@@ -199,8 +196,7 @@ def distil(
     ]
     # Wrong settings are refused before the teacher works.
     resolve([*student_settings, f"data.train={synthetic_text.TRAIN}"])
-    with progress("translating", sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as update:
-        synthetic_text.translate_text(translator, distilled, mono, identity, update)
+    synthetic_text.translate_text(translator, distilled, mono, identity)
     student_settings.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
     train_run(resolve(student_settings).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")

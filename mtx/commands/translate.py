@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import re
 import stat
 import sys
 from collections import deque
@@ -37,6 +36,7 @@ from mtx.storage.text_files import (
     FileKind,
     Invalid,
     InvalidLines,
+    Line,
     decoded_lines,
     kind_of,
     kind_of_file,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Row = tuple[str, ...]  # a line, perhaps with its prefix
 _SHOWN_CHARS = 80
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
@@ -168,33 +167,30 @@ class LineWork:
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
-        self._missing_estimates = MissingEstimates()
-        self._terms = TermCount(translator)
+        self._findings = Findings(translator, "line")
 
-    def rows(self, block: list[Row]) -> list[str]:
+    def rows(self, block: list[Line]) -> list[str]:
         """What is known of the next lines, see `pair_lines`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
         prefix = self._invalid_prefixes.replace(prefixes[0]) if prefixes else None
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
-        texts = [hypotheses[0].text for hypotheses in results]
-        pairs = [*zip(lines, texts, strict=True)]
-        self._terms.add(pairs)
-        self._num_empty += sum(1 for line, text in pairs if line.strip() and not text)
-        if not self.has_values:
-            return texts
-        from mtx.scoring.suspicion import suspicion
-
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
-            self._missing_estimates.add(hypotheses[0])
-            values = [
-                hypothesis_values(hypothesis, suspicion(line, hypothesis.text)) for hypothesis in hypotheses[:n_best]
-            ]
-            rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
+            best = hypotheses[0]
+            row = best.text
+            self._findings.add(line, row, best if self.has_values else None)
+            if line.strip() and not row:
+                self._num_empty += 1
+            if self.has_values:
+                from mtx.scoring.suspicion import suspicion
+
+                values = [hypothesis_values(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
+                row = json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)
+            rows.append(row)
         return rows
 
-    def output(self, line: Row, row: str) -> bytes:
+    def output(self, line: Line, row: str) -> bytes:
         """The output for a line, of which `row` is known; adds it to the review."""
         if self.review.path:
             values = json.loads(row)
@@ -210,8 +206,7 @@ class LineWork:
         self._invalid_prefixes.log()
         if self._num_empty:
             logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
-        self._missing_estimates.log("line")
-        self._terms.log()
+        self._findings.log()
 
 
 def hypothesis_values(hypothesis: "Hypothesis", reason: str | None) -> dict[str, Any]:
@@ -251,42 +246,33 @@ class Review:
                 sink.write(table.getvalue().encode(errors="replace"))
 
 
-class MissingEstimates:
-    """Counts the translations without an estimate of quality, because their text is unlike that of the estimate."""
+class Findings:
+    """Counts what users should know of the translations of lines or segments.
 
-    def __init__(self) -> None:
-        self._num_all = 0
-        self._num_unlike = 0
+    It counts those without an estimate of quality, because their text is unlike that of the estimate, and the terms of
+    the glossary that they use, if there is one.
+    """
 
-    def add(self, hypothesis: "Hypothesis") -> None:
-        """Count a translation, if the model estimates quality."""
-        if hypothesis.advice:
-            self._num_all += 1
-            if hypothesis.quality is None:
-                self._num_unlike += 1
-
-    def log(self, unit: str) -> None:
-        """Log the count, of lines or segments, if there is any."""
-        if self._num_unlike:
-            logger.warning(
-                "%s of %s are unlike the validation text of this model, and have no estimate of quality",
-                f"{self._num_unlike:,}",
-                counted(self._num_all, unit),
-            )
-
-
-class TermCount:
-    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
-
-    def __init__(self, translator: "Translator"):
+    def __init__(self, translator: "Translator", unit: str):
         self._translator = translator
+        self._unit = unit
+        self._num_estimates = 0
+        self._num_unlike = 0
         self._num_terms = 0
         self._num_used = 0
         self._missing = list[str]()  # the first terms that are missing, with their lines
 
-    def add(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Count the terms of these lines and their translations."""
-        for source, translation in pairs if self._translator.glossary else ():
+    def add(self, source: str, translation: str, estimated: "Hypothesis | None") -> None:
+        """Count a translation.
+
+        Args:
+            estimated: its hypothesis, if its quality is asked for.
+        """
+        if estimated and estimated.advice:
+            self._num_estimates += 1
+            if estimated.quality is None:
+                self._num_unlike += 1
+        if self._translator.glossary:
             num_terms, missing = self._translator.count_terms(source, translation)
             self._num_terms += num_terms
             self._num_used += num_terms - len(missing)
@@ -295,6 +281,12 @@ class TermCount:
 
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
+        if self._num_unlike:
+            logger.warning(
+                "%s of %s are unlike the validation text of this model, and have no estimate of quality",
+                f"{self._num_unlike:,}",
+                counted(self._num_estimates, self._unit),
+            )
         if self._translator.glossary:
             usage = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
             if self._missing:
@@ -305,7 +297,7 @@ class TermCount:
             logger.info("  %s", missing)
 
 
-def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Line]]:
     """The lines of `source` in blocks (see `pair_lines`): large ones from a file, else what has arrived.
 
     Args:
@@ -364,32 +356,23 @@ def translate_file(
         other_texts: further texts that are read.
     """
     from mtx.storage import durable
-    from mtx.storage.resumable import ResumableRows
+    from mtx.storage.resumable import ResumableRows, Shard
     from mtx.storage.run_files import model_identity
 
     resolve_output(output, file, *other_texts)
-
-    def lines() -> Iterator[Row]:
-        return pair_lines(read_lines(file, "surrogateescape"), work.prefix)
-
-    start, end = shard_bounds(shard, sum(1 for _ in lines()))
+    lines = Shard(lambda: pair_lines(read_lines(file, "surrogateescape"), work.prefix), shard)
     identity |= {
-        "shard": [start, end],
+        "shard": lines.bounds,
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *other_texts)],
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.lock(), progress("translating", end - start) as update:
-        update(num_done := finished.resume())
-        for block in in_blocks(islice(lines(), start + num_done, end)):
-            finished.append(work.rows(block))
-            update(len(block))
+    with finished.completed(lines, work.rows):
         with open_output(output) as sink:
-            sink.writelines(map(work.output, islice(lines(), start, end), finished.rows()))
+            sink.writelines(map(work.output, lines, finished.rows()))
         work.review.write()
-        finished.remove()
 
 
 def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
@@ -411,7 +394,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
+def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Line]:
     """Each line alone, or with the same line of another file.
 
     Args:
@@ -426,16 +409,6 @@ def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surr
         yield row
 
 
-def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
-    """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
-    number = int(match[1]) if match else 0
-    total = int(match[2]) if match else 0
-    if not 1 <= number <= total:
-        raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
-    return num_lines * (number - 1) // total, num_lines * number // total
-
-
 def translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", review: Review
 ) -> None:
@@ -445,8 +418,7 @@ def translate_document(
     from mtx.documents import document
     from mtx.scoring.suspicion import suspicion
 
-    terms = TermCount(translator)
-    missing_estimates = MissingEstimates()
+    findings = Findings(translator, "segment")
     suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> "list[Hypothesis]":
@@ -460,11 +432,10 @@ def translate_document(
                     reason = suspicion(source, translation)
                     if reason and not is_blank(hypothesis.marked):  # a blank one is counted as left
                         suspicious.append(translation)
-                    if review.path or kind in READERS:  # those hold the quality
-                        missing_estimates.add(hypothesis)
+                    is_estimated = review.path or kind in READERS  # those hold the quality
+                    findings.add(source, translation, hypothesis if is_estimated else None)
                     if review.path:
                         review.add(raw(segment), hypothesis_values(hypothesis, reason))
-                    terms.add([(source, translation)])
                 results += best
                 update(len(block))
         return results
@@ -479,5 +450,4 @@ def translate_document(
             f"{len(suspicious):,}",
             suspicious[0][:_SHOWN_CHARS],
         )
-    missing_estimates.log("segment")
-    terms.log()
+    findings.log()

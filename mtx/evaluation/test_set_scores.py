@@ -1,6 +1,7 @@
 """Evaluation: models translate test sets, and the hypotheses are scored.
 
-Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
+Flow: `TestSet` and translator -> `translate` -> `score_translations` -> `Scores`. Of a run there are also files, in
+evaluation/NAME.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json.
 `score_with_glossary` also counts the terms that a model uses.
@@ -27,15 +28,17 @@ from mtx.errors import DamagedFileError, DataError
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import System, p_text, score_with_interval
-from mtx.evaluation.test_sets import TestSet, load_lines
+from mtx.evaluation.test_sets import load_lines
 from mtx.runs.run_directory import hold_lock, load_config
 from mtx.scoring.metrics import (
     Scores,
+    TestSet,
     mean_scores,
     normalize_lines,
     parts_of,
     score,
     score_line,
+    tests_of,
     warn_about_bleu,
     write_test_set,
 )
@@ -47,35 +50,11 @@ from mtx.training.hooks import Hook
 logger = logging.getLogger(__name__)
 
 
-def in_direction(translator: Translator, test_set: TestSet) -> Translator:
-    """The translator in the direction of a test set, if it has that."""
-    is_known = (test_set.src, test_set.tgt) in translator.directions
-    return translator.to(test_set.tgt, test_set.src) if is_known else translator
-
-
-def translate_and_score(
-    translator: Translator,
-    test_set: TestSet,
-    directory: Path | None = None,
-    protocol: Protocol | None = None,
-    glossary: Glossary | None = None,
-) -> Scores:
-    """Translate a test set and score the hypotheses.
-
-    Args:
-        directory: the directory for src.txt, hyp.txt, ref.txt and scores.json; None writes nothing.
-        protocol: adds a BLEU score by this published protocol.
-        glossary: terms to count; the translator may have another one or none.
-    """
-    normalization = translator.tokenizer.normalization
-    hypotheses = normalize_lines(in_direction(translator, test_set).translate(test_set.sources), normalization)
-    scores = score_translations(hypotheses, test_set, normalization, protocol)
-    if glossary is not None:
-        scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
-    if directory is not None:
-        references = normalize_lines(test_set.references, normalization)
-        write_test_set(directory, test_set.sources, hypotheses, references, scores)
-    return scores
+def translate(translator: Translator, test_set: TestSet) -> TestSet:
+    """The test set as a translator has `translated` it, in the direction of the test set if it has that."""
+    if (test_set.src, test_set.tgt) in translator.directions:
+        translator = translator.to(test_set.tgt, test_set.src)
+    return test_set.translated(translator.translate(test_set.sources), translator.tokenizer.normalization)
 
 
 def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
@@ -96,7 +75,7 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
                 f"{num_references / len(hypotheses):.0%} of the references; "
                 "scores are valid only if both have the same form"
             )
-    return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
+    return score_translations(test_set.translated(hypotheses, "none"), protocol)
 
 
 # Forms that lower the scores if only the hypotheses or only the references have them
@@ -108,23 +87,19 @@ FORMS: dict[str, Callable[[str], object]] = {
 }
 
 
-def score_translations(
-    hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None
-) -> Scores:
-    """The scores of translations normalised by `normalize_lines`; this function normalises the references."""
-    references, *more_references = (
-        normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
-    )
+def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> Scores:
+    """The scores of a test set that was `translated`, with BLEU by a published protocol too."""
+    references = test_set.references
     warn_about_bleu(test_set.name, references, test_set.tgt, test_set.sources, test_set.src)
     tgt = test_set.tgt or language_of(references)
-    for side, lines in (("references", references), ("translations", hypotheses)):
+    for side, lines in (("references", references), ("translations", test_set.translations)):
         if tgt and (actual_language := Profile.of(map(str.lower, lines)).other_language(tgt)):
             logger.warning(
                 "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
             )
-    scores = score(hypotheses, references, test_set.tgt, more_references, score_with_interval)
+    scores = score(test_set.translations, references, test_set.tgt, test_set.more_references, score_with_interval)
     if protocol is not None:
-        scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
+        scores[protocol.name] = protocol.score(test_set.translations, references, *test_set.more_references)
     return scores
 
 
@@ -159,7 +134,7 @@ def system_outputs(
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
-        hypotheses[path] = in_direction(translator, test_set).translate(test_set.sources)
+        hypotheses[path] = translate(translator, test_set).translations
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
     normalization = "nfc" if forms - {"none"} else "none"
@@ -193,11 +168,13 @@ def evaluate_tests(
     options = translator.options
     search = config.decoding
     is_run_search = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
-    for name, store in data.tests.items():
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
-        src, tgt = config.data.language_pair(name)
-        test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
-        scores[name] = translate_and_score(translator, test_set, directory / name if is_run_search else None, protocol)
+    for test_set in tests_of(data, config.data):
+        name = test_set.name
+        logger.info(f"translating {name}: {len(test_set.sources):,} sentences, beam size {options.beam_size}")
+        test_set = translate(translator, test_set)
+        scores[name] = score_translations(test_set, protocol)
+        if is_run_search:
+            write_test_set(directory / name, test_set, scores[name])
     return scores | mean_scores(scores, config.data.language_pairs)
 
 
@@ -219,13 +196,16 @@ def score_with_glossary(
 ) -> tuple[Scores, Scores]:
     """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
     glossary = translator.glossary
-    results = []
-    for terms in (None, glossary):
-        translator.use_glossary(terms)
-        results.append(translate_and_score(translator, test_set, None, protocol, glossary))
-    without_glossary, with_glossary = results
-    with_glossary["terms"]["used_without"] = without_glossary.pop("terms")["used"]
-    return without_glossary, with_glossary
+    assert glossary is not None
+    translator.use_glossary(None)
+    without = translate(translator, test_set)
+    scores_without = score_translations(without, protocol)
+    translator.use_glossary(glossary)
+    test_set = translate(translator, test_set)
+    scores = score_translations(test_set, protocol)
+    scores["terms"] = count_used(glossary, test_set.sources, test_set.translations)
+    scores["terms"]["used_without"] = count_used(glossary, without.sources, without.translations)["used"]
+    return scores_without, scores
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:

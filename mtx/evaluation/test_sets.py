@@ -1,39 +1,19 @@
 """Test sets: source texts with reference translations, from runs, from files, or from sacreBLEU's collection.
 
-Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model and writes nothing.
+Flow: paths or a name -> `TestSet` -> `test_set_scores.py`. This module loads no model and writes nothing.
 """
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mtx.data.augmentation import AUGMENTATIONS
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.runs.run_directory import load_config
+from mtx.scoring.metrics import TestSet
 from mtx.storage import durable, text_files
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, is_run, translated_tests
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """One test set.
-
-    Attributes:
-        tgt: target language; empty if unknown.
-        src: source language; empty if unknown.
-        sources: lines to translate; empty for none.
-        more_references: further translations of the same sources, each a list of lines.
-        hypotheses: existing translations, by their run directory or file.
-    """
-
-    name: str
-    tgt: str
-    sources: list[str]
-    references: list[str]
-    more_references: list[list[str]] = field(default_factory=list)
-    hypotheses: dict[Path, list[str]] = field(default_factory=dict)
-    src: str = ""
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:

@@ -22,13 +22,14 @@ from mtx.data.sources import show_example
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
-from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
+from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.formatting import file_name, format_duration
 from mtx.report.advice import advise_on_gains, count_by_quality, leaks, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.runs.status import DECIDING_METRICS, recorded_metric
+from mtx.scoring.metrics import TestSet
 from mtx.storage.run_files import REPORT, stored_scores
 
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s])\s*")

@@ -1,7 +1,8 @@
 """BLEU, chrF2 and TER of translations against references.
 
-`score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` gives one number. sacreBLEU is
-imported when it is first needed.
+Flow: `TestSet` -> its text in the form in which it is scored (`TestSet.translated`) -> `score`, each with sacreBLEU's
+signature -> `write_test_set`, into evaluation/NAME of a run. `bleu` gives one number. sacreBLEU is imported when it is
+first needed.
 """
 
 import logging
@@ -9,9 +10,10 @@ import statistics
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
@@ -20,6 +22,10 @@ from mtx.formatting import format_duration
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 from mtx.storage.text_files import Lines
+
+if TYPE_CHECKING:  # who only scores or estimates quality needs no prepared data
+    from mtx.config.schema import DataConfig
+    from mtx.data.token_store import PreparedData
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +68,47 @@ class ReasonForChrf(NamedTuple):
 
     text: str
     bleu_is_a_bound: bool
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """One test set, and the translations of it that are to be scored.
+
+    Attributes:
+        tgt: target language; empty if unknown.
+        src: source language; empty if unknown.
+        sources: lines to translate; empty for none.
+        more_references: further translations of the same sources, each a list of lines.
+        hypotheses: existing translations, by their run directory or file.
+        translations: of the sources, see `translated`.
+    """
+
+    name: str
+    tgt: str
+    sources: list[str]
+    references: list[str]
+    more_references: list[list[str]] = field(default_factory=list)
+    hypotheses: dict[Path, list[str]] = field(default_factory=dict)
+    src: str = ""
+    translations: list[str] = field(default_factory=list)
+
+    def translated(self, translations: Lines, normalization: str) -> Self:
+        """The test set with these translations and its references as they are scored, see `normalize_lines`."""
+        return replace(
+            self,
+            translations=normalize_lines(translations, normalization),
+            references=normalize_lines(self.references, normalization),
+            more_references=[normalize_lines(lines, normalization) for lines in self.more_references],
+        )
+
+
+def tests_of(data: "PreparedData", config: "DataConfig") -> list[TestSet]:
+    """The test sets of a run, each in its direction."""
+    tests = []
+    for name, store in data.tests.items():
+        src, tgt = config.language_pair(name)
+        tests.append(TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src))
+    return tests
 
 
 def score_line(name: str, scores: Scores) -> str:
@@ -172,9 +219,13 @@ def warn_about_bleu(name: str, references: Lines, tgt: str, sources: Lines = (),
         logger.warning("%s: %s; use chrF2 instead", name, reason.text)
 
 
-def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:
+def write_test_set(directory: Path, test_set: TestSet, scores: Scores) -> None:
     """Write src.txt, hyp.txt, ref.txt and scores.json; an existing directory is replaced."""
-    texts = {SOURCE_TEXT: map(clean_text, sources), HYPOTHESIS_TEXT: hypotheses, REFERENCE_TEXT: references}
+    texts = {
+        SOURCE_TEXT: map(clean_text, test_set.sources),
+        HYPOTHESIS_TEXT: test_set.translations,
+        REFERENCE_TEXT: test_set.references,
+    }
     with durable.new_directory(directory) as new:
         for name, lines in texts.items():
             durable.write_text(new / name, "".join(f"{line}\n" for line in lines))

@@ -1,15 +1,17 @@
-"""Rows that a long job writes continuously, so that the same command resumes after a kill, with the same bytes.
+"""The job of translating a long text: the same command resumes it after a kill, with the same bytes.
 
-The rows are in a file next to the output, after a line with everything they depend on. They are added in blocks of a
-fixed number, which are the same in every call; an incomplete block is cut off.
+Flow: `Shard` of a text -> blocks of lines -> a row for each line, in a file next to the output, after a line with
+everything that the rows depend on. Every row has been written when the output is. The blocks have a fixed number of
+lines and are the same in every call; an incomplete block is cut off.
 """
 
 import contextlib
-import itertools
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,51 @@ from filelock import FileLock, Timeout
 from mtx.errors import TerminatedError, UsageError
 from mtx.formatting import counted, shell_command
 from mtx.storage import disk, durable
+from mtx.storage.streams import progress
+from mtx.storage.text_files import Line
 
 logger = logging.getLogger(__name__)
 
 
+class Shard:
+    """The lines of one of N equal parts of a text, or of all of it. They can be read several times.
+
+    Args:
+        read: reads the lines of the whole text.
+        name: such as 3/16; None for the whole text.
+
+    Attributes:
+        bounds: the number of lines before its first line and before its end.
+
+    Raises:
+        UsageError: if there is no part of that name.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Line]], name: str | None = None):
+        num_lines = sum(1 for _ in read())
+        match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if name is None else name)
+        number = int(match[1]) if match else 0
+        total = int(match[2]) if match else 0
+        if not 1 <= number <= total:
+            raise UsageError(f"--shard {name}: expected K/N with K from 1 to N, such as 3/16")
+        self.bounds = [num_lines * (number - 1) // total, num_lines * number // total]
+        self._read = read
+
+    def __iter__(self) -> Iterator[Line]:
+        return islice(self._read(), *self.bounds)
+
+    def __len__(self) -> int:
+        start, end = self.bounds
+        return end - start
+
+
 @dataclass(frozen=True)
 class ResumableRows:
-    """The rows of one output, in `OUTPUT.part` with the permissions of the output.
+    """A row for each line of a text, in `OUTPUT.part` with the permissions of the output.
 
     Attributes:
         identity: everything the rows depend on.
-        block_rows: the number of rows of each `append` except the last.
+        block_rows: the number of lines that are translated together.
     """
 
     output: Path
@@ -40,12 +76,36 @@ class ResumableRows:
         """The file with the rows."""
         return self.output.with_name(f"{self.output.name}.part")
 
-    def resume(self) -> int:
-        """The number of complete rows; an incomplete block is cut off.
+    @contextlib.contextmanager
+    def completed(self, lines: Shard, translate: Callable[[list[Line]], list[str]]) -> Iterator[None]:
+        """Translate the lines that have no row yet. The file is removed when the context ends without an error.
+
+        Args:
+            translate: returns the rows of a block of lines; they have no line breaks.
 
         Raises:
-            UsageError: if the rows depend on something else, or the file is not a file of mtx.
+            UsageError: if the rows depend on something else, the file is not a file of mtx, or another process is
+                writing it.
         """
+        with self._lock(), progress("translating", len(lines)) as update:
+            update(num_done := self._resume())
+            remaining_lines = islice(lines, num_done, None)
+            while block := list(islice(remaining_lines, self.block_rows)):
+                self._append(translate(block))
+                update(len(block))
+            yield
+            if self.path.exists():
+                disk.unlink(self.path)
+
+    def rows(self) -> Iterator[str]:
+        """All rows."""
+        if self.path.exists():  # there is no file without a row
+            with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                next(file)
+                yield from (row.removesuffix("\n") for row in file)
+
+    def _resume(self) -> int:
+        """The number of complete rows; an incomplete block is cut off."""
         refusal = UsageError(
             f"{self.path}: was started with another model, text or search, or is not a file of mtx",
             f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}",
@@ -60,7 +120,7 @@ class ResumableRows:
             if not self._beginning.startswith(first_line):
                 raise refusal
             complete_bytes = len(first_line)
-            while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
+            while len(block := list(islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):
                     num_done += len(block)
                     complete_bytes += sum(map(len, block))
@@ -71,8 +131,7 @@ class ResumableRows:
             logger.info(f"{self.path}: {counted(num_done, 'line')} are translated; resuming")
         return num_done
 
-    def append(self, rows: Sequence[str]) -> None:
-        """Add a block of rows, which have no line breaks."""
+    def _append(self, rows: list[str]) -> None:
         beginning = b""
         if not self.path.exists():
             beginning = self._beginning
@@ -80,21 +139,8 @@ class ResumableRows:
         with disk.append(self.path) as file:
             file.write(beginning + "".join(f"{row}\n" for row in rows).encode())
 
-    def rows(self) -> Iterator[str]:
-        """All rows."""
-        if self.path.exists():  # there is no file without a row
-            with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-                next(file)
-                yield from (row.removesuffix("\n") for row in file)
-
-    def remove(self) -> None:
-        """Remove the file, if it is there."""
-        if self.path.exists():
-            disk.unlink(self.path)
-
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the rows against other processes; UsageError if another process holds the lock."""
+    def _lock(self) -> Iterator[None]:
         lock = self.path.with_name(f"{durable.TEMPORARY_PREFIX}{self.path.name}.lock")
         try:
             with FileLock(lock, timeout=0):

@@ -399,6 +399,7 @@ def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
         yield line[:-1].removesuffix(b"\r") if line.endswith(b"\n") else line
 
 
+Line = tuple[str, ...]  # of a text, perhaps with more, such as its prefix or its reference
 Invalid = Literal["replace", "surrogateescape", "strict"]
 
 

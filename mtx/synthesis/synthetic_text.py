@@ -1,8 +1,7 @@
-"""Translates monolingual text into synthetic training pairs, in parts, so that a killed process can resume.
+"""Turns the translations of monolingual text into synthetic training pairs.
 
-Flow: lines -> blocks -> translations, kept in a file next to the output -> filters -> TSV of source and target. The
+Flow: lines -> translations, by a job that resumes (`mtx.storage.resumable`) -> filters -> TSV of source and target. The
 lines are the target side of the pairs for back-translation, and the source side for distillation.
-The blocks are the same in every call, so that a translation does not depend on where an earlier call ended.
 
 Distillation (sequence-level, Kim & Rush 2016): a small student learns from the translations of a teacher, and the two
 are compared. Flow: the teacher's text -> `write_text` -> `translate_text` -> the student's run, trained like any
@@ -17,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -29,14 +27,14 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import draw_table
-from mtx.evaluation.test_set_scores import translate_and_score
-from mtx.evaluation.test_sets import TestSet
+from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
+from mtx.scoring.metrics import TestSet
 from mtx.scoring.suspicion import suspicion
 from mtx.storage import durable
-from mtx.storage.resumable import ResumableRows
+from mtx.storage.resumable import ResumableRows, Shard
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import Line, read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -50,28 +48,22 @@ WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model
 
 KEPT = "kept"
 
-Line = tuple[str, str | None]  # of the text, and its reference
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
 def write_pairs(
-    lines: Callable[[], Iterable[Line]],
+    lines: Shard,
     translated: ResumableRows,
-    translate: Callable[[list[str], list[str | None]], list[str]],
+    translate: Callable[[list[Line]], Iterable[Row]],
     output: AbstractContextManager[IO[bytes]],
-    progress: Callable[[int], object],
-    score: Callable[[list[str], list[str]], list[float | None]] | None = None,
     side: Literal["src", "tgt"] = "tgt",
 ) -> Counter[str]:
-    """Translate lines into training pairs, a TSV file.
+    """Translate lines into training pairs, a TSV file; those with the worst scores are dropped.
 
     Args:
-        lines: returns the text, one sentence a line, each with its reference if it has one; called several times.
-        translated: the finished translations, in blocks of lines that are translated together; removed at the end.
-        translate: translates lines, given their references.
-        progress: is called with the number of lines of each block.
-        score: the log-probability per token of lines, given their translations, by a forward model; the worst pairs
-            are dropped. None without a forward model.
+        lines: the text, one sentence a line, each with its reference if it has one.
+        translated: the finished translations; removed at the end.
+        translate: returns the rows of a block of lines.
         side: the side of the lines in the pairs.
 
     Returns:
@@ -81,21 +73,12 @@ def write_pairs(
         UsageError: if `translated` belongs to other translations.
     """
     counts = Counter[str]()
-    with translated.lock():
-        progress(num_done := translated.resume())
-        remaining_lines = islice(lines(), num_done, None)
-        while block := list(islice(remaining_lines, translated.block_rows)):
-            texts, references = map(list, zip(*block, strict=True))
-            translations = translate(texts, references)
-            scores = score(translations, texts) if score else [None] * len(block)
-            rows = zip(translations, scores, strict=True)
-            translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
-            progress(len(block))
+    with translated.completed(lines, lambda block: [json.dumps(row, ensure_ascii=False) for row in translate(block)]):
         known_scores = sorted(value for _, value in _rows(translated) if value is not None)
         num_worst = int(WORST_SHARE * len(known_scores))
         highest_dropped = known_scores[num_worst - 1] if num_worst else float("-inf")
         with output as sink:
-            for (translation, value), (line, _) in zip(_rows(translated), lines(), strict=True):
+            for (translation, value), (line, *_) in zip(_rows(translated), lines, strict=True):
                 if side == "src":
                     cleaned = clean_pair(line, translation, LIMITS)
                 else:
@@ -108,7 +91,6 @@ def write_pairs(
                 else:
                     counts[KEPT] += 1
                     sink.write(tsv_line(cleaned))
-        translated.remove()
     logger.info("%s: %s", translated.output, describe_counts(counts))
     return counts
 
@@ -174,7 +156,6 @@ def translate_text(
     directory: Path,
     mono: Path | None,
     origin: dict[str, Any],
-    progress: Callable[[int], object],
 ) -> None:
     """Write the synthetic pairs of the student, the teacher's translations, as DISTILLED.
 
@@ -182,23 +163,19 @@ def translate_text(
 
     Args:
         origin: everything that the pairs depend on, from `check_teacher`.
-        progress: is called with the numbers of finished lines.
     """
     output = directory / DISTILLED
     if output.exists():
         return
 
-    def translate(block: list[str], references: list[str | None]) -> list[str]:
-        nearest = list[str]()
-        for ranked, reference in zip(translator.hypotheses(block), references, strict=True):
-            nearest.append(nearest_by_chrf([hypothesis.text for hypothesis in ranked], reference))
-        return nearest
+    def translate(block: list[Line]) -> Iterator[Row]:
+        results = translator.hypotheses([line for line, *_ in block])
+        for ranked, (_, *references) in zip(results, block, strict=True):
+            yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references), None
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
-    translated = ResumableRows(output, origin, BLOCK_LINES)
-    write_pairs(
-        lambda: source_lines(directory, mono), translated, translate, durable.new_file(output), progress, side="src"
-    )
+    lines = Shard(lambda: source_lines(directory, mono))
+    write_pairs(lines, ResumableRows(output, origin, BLOCK_LINES), translate, durable.new_file(output), side="src")
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
@@ -207,7 +184,7 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
         source, reference = line.split("\t")
         yield source, reference
     for line in read_lines(mono) if mono else ():
-        yield line, None
+        yield (line,)
 
 
 def table(systems: dict[str, dict[str, float]]) -> list[str]:
@@ -234,7 +211,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         return time.perf_counter() - started
 
     sources = test_set.sources
-    scores = translate_and_score(translator, test_set)  # also warms up
+    scores = score_translations(translate(translator, test_set))  # also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
         "bleu": scores["bleu"]["score"],
@@ -246,7 +223,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
     }
 
 
-def nearest_by_chrf(texts: Sequence[str], reference: str | None) -> str:
+def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
     """The text with the highest chrF2 against a reference; the first one of equal ones, or without a reference."""
     if reference is None:
         return texts[0]

@@ -31,9 +31,10 @@ from mtx.runs.status import read_events, track_status, write_status
 from mtx.scoring.metrics import (
     LONGEST_TER_S,
     Scores,
+    TestSet,
     mean_scores,
-    normalize_lines,
     score,
+    tests_of,
     warn_about_bleu,
     write_test_set,
 )
@@ -220,26 +221,29 @@ def _write_model(run: Run, hooks: Sequence[Hook]) -> None:
 
 def _score(run: Run, ranks: Ranks, hooks: Sequence[Hook]) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    translations = dict[str, Translations]()
+    tests = list[tuple[TestSet, Translations]]()
     translator = Translator.load(
         run.paths.model,
         device=run.runtime.device,
         threads=run.runtime.threads,
         batch_tokens=run.config.decoding.batch_tokens,
     )
-    for name, store in run.data.tests.items():
-        logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {translator.options.beam_size}")
-        src, tgt = run.config.data.language_pair(name)
-        sources = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(_translate, translator.to(tgt, src), sources))
-    ranks.run_on_rank_zero(_finish, run, hooks, translator, translations)
+    beam_size = translator.options.beam_size
+    for test_set in tests_of(run.data, run.config.data):
+        logger.info(f"translating {test_set.name}: {len(test_set.sources):,} sentences, beam size {beam_size}")
+        view = translator.to(test_set.tgt, test_set.src)
+        sources = test_set.sources[ranks.rank :: ranks.size]
+        tests.append((test_set, interleave(ranks.gather(_translate, view, sources))))
+    ranks.run_on_rank_zero(_finish, run, hooks, translator, tests)
 
 
 def _translate(translator: Translator, lines: list[str]) -> Translations:
     return [(best.text, best.advice) for [best, *_] in translator.hypotheses(lines, n_best=1)]
 
 
-def _finish(run: Run, hooks: Sequence[Hook], translator: Translator, translations: dict[str, Translations]) -> None:
+def _finish(
+    run: Run, hooks: Sequence[Hook], translator: Translator, tests: Sequence[tuple[TestSet, Translations]]
+) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config = run.config
     paths = run.paths
@@ -249,18 +253,19 @@ def _finish(run: Run, hooks: Sequence[Hook], translator: Translator, translation
     files = dict[str, str]()
     time_limit = config.training.time_limit or math.inf
     longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * time_limit)
-    for name, store in data.tests.items():
-        texts, advice = zip(*translations[name], strict=True)
-        hypotheses = normalize_lines(texts, data.tokenizer.normalization)
-        references = normalize_lines(store.tgt_texts(), data.tokenizer.normalization)
-        _, tgt = config.data.language_pair(name)
-        warn_about_bleu(name, references, tgt)
+    for test_set, translations in tests:
+        texts, advice = zip(*translations, strict=True)
+        test_set = test_set.translated(texts, data.tokenizer.normalization)
+        name = test_set.name
+        hypotheses = test_set.translations
+        references = test_set.references
+        warn_about_bleu(name, references, test_set.tgt)
         if not scores:
-            for sample in pick_samples(store.src_texts(), references, hypotheses):
+            for sample in pick_samples(test_set.sources, references, hypotheses):
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
-        scores[name] = score(hypotheses, references, tgt, longest_ter_s=longest_ter_s)
+        scores[name] = score(hypotheses, references, test_set.tgt, longest_ter_s=longest_ter_s)
         scores[name] |= score_by_advice(hypotheses, references, advice)
-        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
+        write_test_set(paths.evaluation / name, test_set, scores[name])
     scores |= mean_scores(scores, config.data.language_pairs)
     scores["run"] = {
         "precision": translator.engine.precision,

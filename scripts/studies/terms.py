@@ -16,7 +16,7 @@ from mtx.data.glossary import Glossary, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
 from mtx.evaluation.test_set_scores import score_lines, score_with_glossary
-from mtx.evaluation.test_sets import TestSet
+from mtx.scoring.metrics import TestSet
 from mtx.storage.run_files import RunLayout
 
 SYLLABLES = (

@@ -21,8 +21,8 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.documents.document import translate_document
-from mtx.evaluation.test_set_scores import system_outputs, translate_and_score
-from mtx.evaluation.test_sets import TestSet
+from mtx.evaluation.test_set_scores import system_outputs, translate
+from mtx.scoring.metrics import TestSet, write_test_set
 from mtx.storage.durable import read_json
 from mtx.synthesis import synthetic_text
 from mtx.training import run, validation
@@ -116,7 +116,7 @@ def _write(path: Path, lines: Sequence[str] | dict[str, str]) -> Path:
 
 
 def _evaluate(translator: ByWord, path: Path) -> list[str]:
-    translate_and_score(translator, TestSet("t", "de", [*LINES], [*LINES.values()]), path / "t")
+    write_test_set(path / "t", translate(translator, TestSet("t", "de", [*LINES], [*LINES.values()])), {})
     return (path / "t" / "hyp.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -132,7 +132,7 @@ def _back_translate(translator: ByWord, path: Path) -> list[str]:
 
 def _distil(translator: ByWord, path: Path) -> list[str]:
     _write(path / synthetic_text.TRAIN, [f"{line}\tx" for line in LINES])
-    synthetic_text.translate_text(translator, path, None, {}, lambda count: None)
+    synthetic_text.translate_text(translator, path, None, {})
     return [
         pair.split("\t")[1] for pair in (path / synthetic_text.DISTILLED).read_text(encoding="utf-8").split("\n")[:-1]
     ]
@@ -206,9 +206,9 @@ def test_a_line_has_one_translation(
 def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = ByWord()
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
-    found = list[dict[str, list[tuple[str, None]]]]()
-    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, translations: found.append(translations))
-    store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES])
+    found = list[tuple[TestSet, list[tuple[str, None]]]]()
+    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, tests: found.extend(tests))
+    store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES], tgt_texts=lambda: [*LINES.values()])
     ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
         runtime=SimpleNamespace(device="cpu", threads=1),
@@ -216,7 +216,9 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
         data=SimpleNamespace(tests={"t": store}),
     )
     run._score(ended, Ranks(), [])
-    assert found == [{"t": [(line, None) for line in LINES.values()]}]
+    [(test_set, translations)] = found
+    assert test_set == TestSet("t", "de", [*LINES], [*LINES.values()], src="en")
+    assert translations == [(line, None) for line in LINES.values()]
     monkeypatch.setattr(validation, "TorchEngine", lambda *_: translator)
     config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})
     side: Any = SimpleNamespace(sentences=lambda rows: [])

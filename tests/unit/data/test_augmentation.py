@@ -16,7 +16,8 @@ from mtx.data.glossary import Glossary
 from mtx.data.sampler import BatchSampler, Encode, SamplerState, steps
 from mtx.data.token_store import TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
-from mtx.evaluation.test_sets import TestSet, changed_copies
+from mtx.evaluation.test_sets import changed_copies
+from mtx.scoring.metrics import TestSet
 from mtx.training.build import text_and_sampler
 
 NUM_PAIRS, TAG = 60, "BT"

@@ -8,14 +8,14 @@ from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.protocols import Protocol, split_compounds
 from mtx.evaluation.test_set_scores import score_lines, score_translations
-from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
-from mtx.scoring.metrics import Scores
+from mtx.scoring.metrics import Scores, TestSet
 
 
 def score(hypothesis: str, reference: str, name: str) -> Scores:
     """The scores of a German translation, with that of a protocol."""
-    return score_translations([hypothesis], TestSet("t", "de", [], [reference]), "none", Protocol(name, "de"))
+    test_set = TestSet("t", "de", [], [reference]).translated([hypothesis], "none")
+    return score_translations(test_set, Protocol(name, "de"))
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:

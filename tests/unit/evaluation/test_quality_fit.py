@@ -194,7 +194,7 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     targets = [references(number) for number in range(len(LINES))]
     sets: Any = SimpleNamespace(texts=lambda rows: (LINES, targets), corpus=np.zeros(len(LINES), int))
-    test: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: LINES)
+    test: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: LINES, tgt_texts=lambda: targets)
     ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
         runtime=SimpleNamespace(device="cpu", threads=1),
@@ -212,7 +212,7 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
     assert [*load(tmp_path)] == ["src-tgt"]
     translator.quality_maps = load(tmp_path)
     found = list[tuple[str, str]]()
-    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, translations: found.extend(translations["t"]))
+    monkeypatch.setattr(run, "_finish", lambda run, hooks, translator, tests: found.extend(tests[0][1]))
     run._score(ended, Ranks(), [])
     assert [text for text, _ in found] == REVERSED
     of_right = [advice for _, advice in found[1::2]]

@@ -21,10 +21,10 @@ from mtx.evaluation.test_set_scores import (
     score_translations,
     score_with_glossary,
     stored_gains,
-    translate_and_score,
+    translate,
 )
-from mtx.evaluation.test_sets import TestSet
 from mtx.report.advice import advise_on_gains
+from mtx.scoring.metrics import TestSet
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from tests.unit.decoding.test_tag_placement import Fixed
@@ -90,14 +90,14 @@ def test_both_translations_are_scored() -> None:
 def test_placeholders_are_treated_as_in_translations() -> None:
     sources = ["a red dog %s {{ name }}", "42"] * 9
     lines = Fixed().translate(sources)
-    scores = translate_and_score(Fixed(), TestSet("t", "fr", sources, lines))
+    scores = score_translations(translate(Fixed(), TestSet("t", "fr", sources, lines)))
     assert scores["bleu"]["score"] == pytest.approx(100) and "{{ name }}" in lines[0] and lines[1] == "42"
 
 
 def test_references_with_few_words_are_told(caplog: pytest.LogCaptureFixture) -> None:
     sources, references = ["We are in our house today"] * 20, ["Bugün biz kendi evimizdeyiz"] * 20
     for test_set in (TestSet("t", "tr", sources, references, src="en"), TestSet("t", "tr", [], references)):
-        score_translations(references, test_set, "nfc", None)
+        score_translations(test_set.translated(references, "nfc"))
     told = [message for message in caplog.messages if "chrF2" in message]
     assert told == ["t: the references have 0.67 words for each word of the source; use chrF2 instead"]
 

@@ -6,6 +6,7 @@ import pytest
 
 from mtx.errors import DataError, UsageError
 from mtx.evaluation import test_sets
+from mtx.scoring.metrics import TestSet
 
 
 def test_parallel_lines_name_both_counts(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_files_make_a_test_set(tmp_path: Path) -> None:
     made = test_sets.test_set_of_files([hyp], src, [a, b], "de")
     assert (made.name, made.sources, made.references, made.more_references) == ("src", ["src"], ["a"], [["b"]])
     assert made.hypotheses == {hyp: ["hyp"]} and made.tgt == "de"
-    assert test_sets.test_set_of_files([], None, [b], "") == test_sets.TestSet("b", "", [], ["b"])
+    assert test_sets.test_set_of_files([], None, [b], "") == TestSet("b", "", [], ["b"])
     for files in ((None, [a, two]), (src, [a, two]), (two, [a])):
         with pytest.raises(DataError, match="has [12] lines, .* has [12]"):
             test_sets.test_set_of_files([], *files, "")

@@ -1,8 +1,8 @@
-from mtx.evaluation import test_sets
 from mtx.report.report_page import telling_sentences, word_diff
+from mtx.scoring.metrics import TestSet
 
 REFERENCES = ["the red house", "a man", "two dogs run", "a cat sleeps"]
-TEST_SET = test_sets.TestSet("t", "en", [f"source {n}" for n in range(4)], REFERENCES)
+TEST_SET = TestSet("t", "en", [f"source {n}" for n in range(4)], REFERENCES)
 
 
 def test_of_one_run_the_worst_sentence_comes_first() -> None:

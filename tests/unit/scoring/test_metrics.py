@@ -121,6 +121,10 @@ def test_normalized_text_is_nfc_and_one_line() -> None:
     assert metrics.normalize_lines(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
     assert metrics.normalize_lines(["e\u0301"], "none") == ["e\u0301"]
     assert metrics.normalize_lines(["e\u0301"], "nmt_nfkc") == ["é"]
+    test_set = metrics.TestSet("t", "de", ["e\u0301 "], ["e\u0301 "], [["a\r", "e\u0301"]]).translated(
+        ["\u2028e\u0301"], "nfc"
+    )
+    assert test_set == metrics.TestSet("t", "de", ["e\u0301 "], ["é"], [["a", "é"]], translations=["é"])
 
 
 def test_the_mean_of_a_test_set_is_over_its_directions() -> None:

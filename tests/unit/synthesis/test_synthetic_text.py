@@ -2,8 +2,8 @@
 
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +14,14 @@ import pytest
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis
 from mtx.errors import DamagedFileError, UsageError
-from mtx.storage.resumable import ResumableRows
-from mtx.storage.text_files import read_lines
+from mtx.storage.resumable import ResumableRows, Shard
+from mtx.storage.text_files import Line, read_lines
 from mtx.synthesis import synthetic_text
 from mtx.synthesis.synthetic_text import (
     DISTILLED,
     KEPT,
     TRAIN,
+    Row,
     describe_counts,
     nearest_by_chrf,
     source_lines,
@@ -34,29 +35,43 @@ class _Stopped(Exception):
     pass
 
 
-def work(
-    directory: Path, lines: list[str], last: int = 1000, about: str = "a", done: Callable[[int], object] = bool
-) -> tuple[Counter[str], str]:
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of lines that the progress is told of."""
+    numbers = list[int]()
+
+    @contextmanager
+    def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield numbers.append
+
+    monkeypatch.setattr("mtx.storage.resumable.progress", progress)
+    return numbers
+
+
+def in_rows(translate: Callable[[list[str]], list[str]]) -> Callable[[list[Line]], list[Row]]:
+    return lambda block: [(translation, None) for translation in translate([line for line, *_ in block])]
+
+
+def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> tuple[Counter[str], str]:
     """The translation of a line is the line in other letters; the process dies after the line `last`.
 
     Returns the counts and the TSV.
     """
     (directory / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    def translate(block: list[str], references: list[str | None]) -> list[str]:
+    def translate(block: list[str]) -> list[str]:
         if lines.index(block[0]) >= last:
             raise _Stopped
         return [line.swapcase() for line in block]
 
     kept, sink = ResumableRows(directory / "out", {"model": about}, 3), io.BytesIO()
-    text = lambda: ((line, None) for line in read_lines(directory / "mono"))  # noqa: E731
-    counts = write_pairs(text, kept, translate, nullcontext(sink), done)
+    text = Shard(lambda: zip(read_lines(directory / "mono")))
+    counts = write_pairs(text, kept, in_rows(translate), nullcontext(sink))
     return counts, sink.getvalue().decode()
 
 
-def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
+def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path, done: list[int]) -> None:
     lines = [f"line {n}" for n in range(8)]
-    done = list[int]()
     with pytest.raises(_Stopped):
         work(tmp_path, lines, last=4)
     part = tmp_path / "out.part"
@@ -64,12 +79,12 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
         part.write_bytes(part.read_bytes() + cut)
         done.clear()
         with pytest.raises(_Stopped):
-            work(tmp_path, lines, last=6, done=done.append)
+            work(tmp_path, lines, last=6)
         assert done == [6]
     counts, text = work(tmp_path, lines)
     assert counts == Counter({KEPT: 8}) and not part.exists()
     assert text == "".join(f"{line.swapcase()}\t{line}\n" for line in lines)
-    assert work(tmp_path, lines, done=done.append) == (counts, text) and done == [6, 0, 3, 3, 2]
+    assert work(tmp_path, lines) == (counts, text) and done == [6, 6, 2, 0, 3, 3, 2]
 
 
 def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
@@ -101,8 +116,8 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     }.items():
         sink: Any = io.BytesIO()
         counts = write_pairs(
-            lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 9), lambda *_: translations,
-            nullcontext(sink), bool, side=side,
+            Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 9), in_rows(lambda _: translations),
+            nullcontext(sink), side=side,
         )  # type: ignore[arg-type]  # fmt: skip
         assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
         assert sink.getvalue().decode() == text
@@ -112,9 +127,9 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines, sink = [f"line {number}" for number in range(40)], io.BytesIO()
     counts = write_pairs(
-        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 50),
-        lambda block, _: [f"x {line}" for line in block], nullcontext(sink), bool,
-        lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
+        Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 50),
+        lambda block: [(f"x {line}", None if line == "line 7" else -float(line.split()[1])) for (line,) in block],
+        nullcontext(sink),
     )  # fmt: skip
     kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
     assert set(lines) - kept == {"line 39"} and counts["improbable"] == 1
@@ -169,18 +184,18 @@ def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
     return directory / "mono"
 
 
-def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[int]) -> None:
     monkeypatch.setattr(synthetic_text, "BLOCK_LINES", 4)
-    mono, about, done = text_of(tmp_path, 10, 8), {"teacher": "t"}, list[int]()
+    mono, about = text_of(tmp_path, 10, 8), {"teacher": "t"}
     for last in ("source 8", "more 2"):
         with pytest.raises(_Stopped):
-            translate_text(Offering(last), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
-    translate_text(Offering(), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+            translate_text(Offering(last), tmp_path, mono, about)  # type: ignore[arg-type]
+    translate_text(Offering(), tmp_path, mono, about)  # type: ignore[arg-type]
     assert done == [0, 4, 4, 8, 4, 12, 4, 2]
     expected = [f"source {n}\tsecond" for n in range(10)] + [f"more {n}\tfirst" for n in range(8)]
     assert (tmp_path / DISTILLED).read_text().split("\n")[:-1] == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [DISTILLED, "mono", TRAIN]
-    translate_text(Offering("source 0"), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    translate_text(Offering("source 0"), tmp_path, mono, about)  # type: ignore[arg-type]
     assert [*source_lines(tmp_path, None)] == [(f"source {n}", "second") for n in range(10)]
 
 
