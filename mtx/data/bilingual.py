@@ -79,7 +79,7 @@ class BilingualReader:
             skipped = dict[str, PairGroup]()
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
-                src, tgt = _sides(unit, languages, columns)
+                src, tgt = find_sides(unit, languages, takes_unnamed=columns != languages)
                 if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for source, target in itertools.product(src, tgt):
@@ -146,13 +146,15 @@ def date_of(text: str) -> int:
     return UNREAD_DATE if re.search(r"\d", text) else 0
 
 
-def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Variant], list[Variant]]:
-    """The variants of a unit that serve as source and as target; several if the unit has several translations.
+def find_sides(unit: Unit, languages: Languages, takes_unnamed: bool) -> tuple[list[Variant], list[Variant]]:
+    """The texts of a unit that serve as source and as target; several if the unit has several translations.
 
-    An unnamed text serves as any language, unless `columns` are the languages: then several directions are possible.
+    Args:
+        takes_unnamed: whether an unnamed text serves as any language; not where several directions are possible.
     """
-    src, tgt = (_find_serving(unit, language) for language in languages)
-    unnamed = [v for v in unit.variants if v.language == UNKNOWN and v.text and columns != languages]
+    texts = [variant for variant in unit.variants if variant.text]
+    src, tgt = (nearest(texts, language) for language in languages)
+    unnamed = [variant for variant in texts if variant.language == UNKNOWN and takes_unnamed]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
@@ -163,9 +165,8 @@ def _without_accelerator(text: str) -> str:
     return text.replace(mark[0], mark[1] or "") if mark else text
 
 
-def _find_serving(unit: Unit, language: str) -> list[Variant]:
-    """The variants with text that match a language best."""
-    variants = [variant for variant in unit.variants if variant.text]
+def nearest(variants: list[Variant], language: str) -> list[Variant]:
+    """The variants that match a language best."""
     for rank in range(3):
         matching = [variant for variant in variants if match_rank(variant.language, language) == rank]
         if matching:

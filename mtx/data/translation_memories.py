@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
@@ -44,7 +45,7 @@ CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
 _DESCRIPTIONS = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
-UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
+_UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
 SIDES = {"source", "seg-source", "target"}
 _UNITS = {"trans-unit", "segment", "tu"}
 
@@ -238,13 +239,9 @@ class _Tree:
         return DataError(f"{self.path}:{self.parser.CurrentLineNumber}: {problem}")
 
 
-def plain_text(node: Node) -> str:
-    """The text of an element on one line, without codes, their content, and deleted text."""
-    return _join(_texts(node))
-
-
-def _join(texts: Iterable[str]) -> str:
-    text = "".join(texts)
+def plain_text(*nodes: Node) -> str:
+    """The text of an element, or of its parts, on one line, without codes, their content, and deleted text."""
+    text = "".join(chain.from_iterable(map(_texts, nodes)))
     return join_lines(SEAM.sub(" ", text).replace(ALONE, "") if ALONE in text else text)
 
 
@@ -263,31 +260,26 @@ def _texts(node: Node) -> Iterator[str]:
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
-    for unit in read_units(path, "TMX"):
-        variants = [
-            Variant(
-                language_of(tuv),
-                "".join(map(plain_text, tuv.named("seg")[-1:])),
-                date_of(
-                    tuv.first_attribute("changedate", "creationdate")
-                    or unit.first_attribute("changedate", "creationdate")
-                ),
-            )
-            for tuv in unit.named("tuv")
-        ]
-        origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
-        problem = "" if variants else "<tu> without <tuv>"
-        for tuv in unit.named("tuv"):
-            if not language_of(tuv):
-                problem = "<tuv> without xml:lang"
-            if not tuv.named("seg"):
-                problem = "<tuv> without <seg>"
-        yield Unit(unit.line, variants, origin.first_attribute("srclang") if origin else UNKNOWN, problem)
+    return map(read_tmx_unit, read_units(path, "TMX"))
 
 
-def language_of(tuv: Node) -> str:
-    """The language of a tuv."""
-    return tuv.first_attribute("xml:lang", "lang")
+def read_tmx_unit(unit: Node) -> Unit:
+    """A unit of a translation memory, with a variant for each tuv."""
+    variants = list[Variant]()
+    problem = ""
+    for tuv in unit.named("tuv"):
+        segs = tuv.named("seg")
+        language = tuv.first_attribute("xml:lang", "lang")
+        date = tuv.first_attribute("changedate", "creationdate") or unit.first_attribute("changedate", "creationdate")
+        variants.append(Variant(language, plain_text(*segs[-1:]), date_of(date)))
+        if not language:
+            problem = "<tuv> without xml:lang"
+        if not segs:
+            problem = "<tuv> without <seg>"
+    if not variants:
+        problem = "<tu> without <tuv>"
+    origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
+    return Unit(unit.line, variants, origin.first_attribute("srclang") if origin else UNKNOWN, problem)
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:
@@ -301,25 +293,28 @@ def read_xliff(path: Path) -> Iterator[Unit]:
         if "source" not in sides:
             yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
-        source = sides["source"]
-        target = sides.get("target")
-        if target is None or target.attributes.get("state") in UNTRANSLATED:
-            pairs = [(plain_text(source), "")]
-        else:
-            src = _texts_of_marks(sides.get("seg-source", source))
-            tgt = _texts_of_marks(target)
-            pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
+        pairs = [([sides["source"]], list[Node]())]
+        if is_translated(unit):
+            src = marks_of(sides.get("seg-source", sides["source"]))
+            tgt = marks_of(sides["target"])
+            pairs = [(src[number], tgt[number]) for number in src if number in tgt]
+            pairs = pairs or [([sides["source"]], [sides["target"]])]
         for pair in pairs:
-            variants = [Variant(language, text) for language, text in zip(languages, pair, strict=True) if text]
+            texts = (plain_text(*nodes) for nodes in pair)
+            variants = [Variant(language, text) for language, text in zip(languages, texts, strict=True) if text]
             yield Unit(unit.line, variants, languages[0])
 
 
-def _texts_of_marks(side: Node) -> dict[str, str]:
-    """The text of each segment of a side by its number; a segment divided by tags has several marks."""
-    texts = defaultdict[str, list[str]](list)
-    for mark in marks_of(side):
-        texts[mark.attributes.get("mid", "")] += _texts(mark)
-    return {mid: _join(text) for mid, text in texts.items()}
+def is_translated(unit: Node) -> bool:
+    """Whether the target of a unit is a translation: not a proposal, nor the source that a program has copied."""
+    sides = sides_of(unit)
+    target = sides.get("target")
+    if target is None:
+        return False
+    text = plain_text(target)
+    state = (unit.attributes | target.attributes).get("state")
+    is_initial = state == "initial" and text == plain_text(sides["source"])
+    return text != "" and state not in _UNTRANSLATED and not is_initial
 
 
 def sides_of(unit: Node) -> dict[str, Node]:
@@ -327,14 +322,21 @@ def sides_of(unit: Node) -> dict[str, Node]:
     return {child.name: child for child in unit.children if isinstance(child, Node) and child.name in SIDES}
 
 
-def marks_of(node: Node) -> list[Node]:
-    """The marks of the segments in a side, in their order."""
-    marks = list[Node]()
+def marks_of(side: Node) -> dict[str, list[Node]]:
+    """The marks of the segments in a side by their numbers; a segment divided by tags has several."""
+    marks = defaultdict[str, list[Node]](list)
+    for mark in _marks(side):
+        marks[mark.attributes.get("mid", "")].append(mark)
+    return marks
+
+
+def _marks(node: Node) -> Iterator[Node]:
     for child in node.children:
         if isinstance(child, Node):
-            is_mark = child.name == "mrk" and child.attributes.get("mtype") == "seg"
-            marks += [child] if is_mark else marks_of(child)
-    return marks
+            if child.name == "mrk" and child.attributes.get("mtype") == "seg":
+                yield child
+            else:
+                yield from _marks(child)
 
 
 def languages_of(unit: Node) -> Languages:
@@ -381,6 +383,18 @@ class Message:
         """The languages of the catalogue by its header; empty (UNKNOWN) for an unnamed one."""
         return self.header_field("X-Source-Language"), self.header_field("Language")
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """The keywords of its forms, each with the keyword of the text that it translates.
+
+        Of several forms of a plural, msgstr[0] translates the singular; an only form serves any number.
+        """
+        keywords = [keyword for keyword in self.texts if keyword.startswith("msgstr")]
+        forms = dict.fromkeys(keywords, "msgid_plural" if "msgid_plural" in self.texts else "msgid")
+        if len(keywords) > 1 and "msgstr[0]" in keywords:
+            forms["msgstr[0]"] = "msgid"
+        return forms
+
     def header_field(self, name: str) -> str:
         """A field of the header; empty if it has none."""
         match = re.search(rf"^{name}:(.*)$", self.texts.get("msgstr", ""), re.MULTILINE | re.IGNORECASE)
@@ -404,15 +418,12 @@ def read_po(path: Path) -> Iterator[Unit]:
                 tgt_language = header_target or tgt_language
                 date = date_of(message.header_field("PO-Revision-Date"))
                 continue
-            texts = message.texts
-            forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
-            translations_of = {"msgid": forms[:1], "msgid_plural": forms[-1:]}
-            if "msgid_plural" in texts and len(forms) == 1:  # the only form serves any number
-                del translations_of["msgid"]
-            for source, translations in translations_of.items():
-                if source in texts:
-                    variants = [Variant(src_language, join_lines(texts[source]))]
-                    variants += [Variant(tgt_language, join_lines(text), date) for text in translations if text]
+            translations = {source: message.texts[form] for form, source in message.forms.items()}
+            for source, translation in (translations or {"msgid": ""}).items():
+                if source in message.texts:
+                    variants = [Variant(src_language, join_lines(message.texts[source]))]
+                    if translation and not message.is_fuzzy:
+                        variants.append(Variant(tgt_language, join_lines(translation), date))
                     yield Unit(message.line, variants, src_language or _GETTEXT_SOURCE)
 
 
