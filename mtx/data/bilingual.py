@@ -57,6 +57,11 @@ class Unit:
     src_language: str = field(default=UNKNOWN, compare=False)
     problem: str = field(default="", compare=False)
 
+    @property
+    def with_text(self) -> list[Variant]:
+        """Its variants that are not empty."""
+        return [variant for variant in self.variants if variant.text]
+
 
 @dataclass(frozen=True)
 class BilingualReader:
@@ -79,7 +84,7 @@ class BilingualReader:
             skipped = dict[str, PairGroup]()
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
-                src, tgt = find_sides(unit, languages, takes_unnamed=columns != languages)
+                src, tgt = _sides(unit, languages, columns)
                 if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for source, target in itertools.product(src, tgt):
@@ -146,15 +151,13 @@ def date_of(text: str) -> int:
     return UNREAD_DATE if re.search(r"\d", text) else 0
 
 
-def find_sides(unit: Unit, languages: Languages, takes_unnamed: bool) -> tuple[list[Variant], list[Variant]]:
-    """The texts of a unit that serve as source and as target; several if the unit has several translations.
+def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Variant], list[Variant]]:
+    """The variants of a unit that serve as source and as target; several if the unit has several translations.
 
-    Args:
-        takes_unnamed: whether an unnamed text serves as any language; not where several directions are possible.
+    An unnamed text serves as any language, unless `columns` are the languages: then several directions are possible.
     """
-    texts = [variant for variant in unit.variants if variant.text]
-    src, tgt = (nearest(texts, language) for language in languages)
-    unnamed = [variant for variant in texts if variant.language == UNKNOWN and takes_unnamed]
+    src, tgt = (nearest(unit.with_text, language) for language in languages)
+    unnamed = [variant for variant in unit.with_text if variant.language == UNKNOWN and columns != languages]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed

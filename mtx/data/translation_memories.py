@@ -20,7 +20,7 @@ from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
 from mtx.data.languages import Languages
-from mtx.data.markup import ALONE, SEAM, is_white_space
+from mtx.data.markup import ALONE, SEAM, Kind, is_white_space
 from mtx.data.tables import language_of_column
 from mtx.errors import DataError
 from mtx.storage.text_files import (
@@ -40,9 +40,11 @@ _CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
 _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
 # Inline elements. An opening code and its closing code are a pair; all are code of another program, with their content.
-OPENING_CODES = {"bpt", "bx", "sc", "sm"}
-CLOSING_CODES = {"ept", "ex", "ec", "em"}
-CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
+_CODE_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(["bpt", "bx", "sc", "sm"], "open"),
+    **dict.fromkeys(["ept", "ex", "ec", "em"], "close"),
+    **dict.fromkeys(["it", "ph", "ut", "x"], "alone"),
+}
 _DESCRIPTIONS = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
 _UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
@@ -89,10 +91,15 @@ class Node:
         return next(filter(None, map(self.attributes.get, names)), UNKNOWN)
 
     @property
+    def code_kind(self) -> Kind | None:
+        """Its kind if it is code of another program, with its content; None for other elements."""
+        return _CODE_KINDS.get(self.name.rpartition(":")[2])
+
+    @property
     def is_space(self) -> bool:
         """Whether it is a code for a line break or other white space."""
         texts = [self.attributes.get(name, "") for name in _DESCRIPTIONS]
-        if self.name in CODES:
+        if self.code_kind:
             texts.append("".join(child for child in self.children if isinstance(child, str)))
         return any(map(is_white_space, texts))
 
@@ -251,10 +258,10 @@ def _texts(node: Node) -> Iterator[str]:
             yield child
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
-        elif child.name in CODES:
-            if child.name not in OPENING_CODES | CLOSING_CODES:
+        elif child.code_kind:
+            if child.code_kind == "alone":
                 yield ALONE
-        elif ":" not in child.name and child.attributes.get("mtype") != DELETED:
+        elif child.attributes.get("mtype") != DELETED:
             yield from _texts(child)
 
 

@@ -17,12 +17,11 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from mtx.data.bilingual import find_sides, match_rank, nearest, require_languages
+from mtx.data.bilingual import match_rank, nearest, require_languages
 from mtx.data.languages import Languages
 from mtx.data.markup import (
     EMOJI,
     OPTION,
-    Kind,
     Marked,
     Tag,
     bare,
@@ -35,10 +34,7 @@ from mtx.data.markup import (
 )
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
-    CLOSING_CODES,
-    CODES,
     DELETED,
-    OPENING_CODES,
     SIDES,
     Node,
     is_translated,
@@ -150,15 +146,10 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         if isinstance(child, str):
             parts.append(child.replace("\n", line_end))
             continue
-        name = child.name.rpartition(":")[2]
         attributes = child.attributes
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
-        if child.inner_start == child.end or name in CODES or is_protected:
-            kind: Kind = "alone"
-            if name in OPENING_CODES:
-                kind = "open"
-            elif name in CLOSING_CODES:
-                kind = "close"
+        if child.inner_start == child.end or child.code_kind or is_protected:
+            kind = child.code_kind or "alone"
             number = child.first_attribute("rid", "startRef", "i", "id")
             pair = None if kind == "alone" else f"code {number}"
             parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
@@ -470,18 +461,31 @@ def edit_tmx(
     for node in read_units(path, "TMX", document):
         tuvs = node.named("tuv")
         unit = read_tmx_unit(node)
-        sources, targets = find_sides(unit, languages, takes_unnamed=False)
+        sources = nearest(unit.with_text, languages[0])
+        targets = nearest(unit.variants, languages[1])
+        target = next(iter([variant for variant in targets if variant.text] or targets), None)
         if not sources:
             continue  # no text in this language
-        targets = targets or nearest(unit.variants, languages[1])
-        is_new = targets[:1] in ([], sources[:1])
+        if target is sources[0]:
+            target = None
         source = tuvs[unit.variants.index(sources[0])].named("seg")[-1]
         segment = parse(document, source)
-        translation = "" if overwrite or is_new else targets[0].text
+        translation = "" if overwrite or target is None else target.text
         if not _needs_translation(segment, sources[0].text, translation, untranslated):
             continue
         note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], estimates)
-        if is_new:
+        if target:
+            tuv = tuvs[unit.variants.index(target)]
+            if not tuv.named("seg"):
+                continue  # it is damaged
+            seg = tuv.named("seg")[-1]
+            edits = [
+                replace_text(prop.start, prop.end, "")
+                for prop in tuv.named("prop")
+                if prop.attributes.get("type") == _QUALITY_PROP
+            ]
+            edits += [Edit(seg.start, seg.start, [], note), _fill(document, seg, segment)]
+        else:
             at = tuvs[-1].end
             tag = f"{space_before(document, tuvs[-1].start)}<tuv xml:lang={quoteattr(code)}>"
             edits = [
@@ -489,17 +493,6 @@ def edit_tmx(
                 Edit(at, at, [], note),
                 Edit(at, at, segment, lambda translated: f"<seg>{write_xml(translated)}</seg></tuv>"),
             ]
-        else:
-            tuv = tuvs[unit.variants.index(targets[0])]
-            if not tuv.named("seg"):
-                continue  # it is damaged
-            target = tuv.named("seg")[-1]
-            edits = [
-                replace_text(prop.start, prop.end, "")
-                for prop in tuv.named("prop")
-                if prop.attributes.get("type") == _QUALITY_PROP
-            ]
-            edits += [Edit(target.start, target.start, [], note), _fill(document, target, segment)]
         yield from in_unit(edits, [segment])
 
 
