@@ -300,28 +300,29 @@ def read_xliff(path: Path) -> Iterator[Unit]:
         if "source" not in sides:
             yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
-        pairs = [([sides["source"]], list[Node]())]
-        if is_translated(unit):
-            src = marks_of(sides.get("seg-source", sides["source"]))
-            tgt = marks_of(sides["target"])
-            pairs = [(src[number], tgt[number]) for number in src if number in tgt]
-            pairs = pairs or [([sides["source"]], [sides["target"]])]
-        for pair in pairs:
-            texts = (plain_text(*nodes) for nodes in pair)
+        source = sides["source"]
+        translation = find_translation(unit)
+        if translation is None:
+            pairs = [(plain_text(source), "")]
+        else:
+            src = marks_of(sides.get("seg-source", source))
+            tgt = marks_of(translation)
+            pairs = [(plain_text(*src[number]), plain_text(*tgt[number])) for number in src if number in tgt]
+            pairs = pairs or [(plain_text(source), plain_text(translation))]
+        for texts in pairs:
             variants = [Variant(language, text) for language, text in zip(languages, texts, strict=True) if text]
             yield Unit(unit.line, variants, languages[0])
 
 
-def is_translated(unit: Node) -> bool:
-    """Whether the target of a unit is a translation: not a proposal, nor the source that a program has copied."""
+def find_translation(unit: Node) -> Node | None:
+    """The target of a unit, maybe empty; None if it is only a proposal, or the source that a program has copied."""
     sides = sides_of(unit)
     target = sides.get("target")
     if target is None:
-        return False
-    text = plain_text(target)
+        return None
     state = (unit.attributes | target.attributes).get("state")
-    is_initial = state == "initial" and text == plain_text(sides["source"])
-    return text != "" and state not in _UNTRANSLATED and not is_initial
+    is_copy = state == "initial" and plain_text(target) == plain_text(sides["source"])
+    return None if is_copy or state in _UNTRANSLATED else target
 
 
 def sides_of(unit: Node) -> dict[str, Node]:

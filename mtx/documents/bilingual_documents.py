@@ -37,7 +37,7 @@ from mtx.data.translation_memories import (
     DELETED,
     SIDES,
     Node,
-    is_translated,
+    find_translation,
     languages_of,
     marks_of,
     messages,
@@ -294,9 +294,9 @@ def _edit_unit(
             untranslated["locked segment"] += 1
         return
     definitions = _definitions(unit)
-    replaces_text = overwrite or not is_translated(unit)
-    has_text = target is not None and plain_text(target) != ""
-    has_confirmed = has_text and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
+    has_target = target is not None and plain_text(target) != ""
+    has_confirmed = has_target and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
+    replaces_text = overwrite or not has_target or find_translation(unit) is None
     template = sides.get("seg-source", source)
     if not _has_text(parse_text(template)):
         template = source
