@@ -468,16 +468,15 @@ def edit_tmx(
             continue  # no text in this language
         if target is sources[0]:
             target = None
-        source = tuvs[unit.variants.index(sources[0])].named("seg")[-1]
-        segment = parse(document, source)
+        tuv = tuvs[unit.variants.index(target)] if target else None
+        if tuv and not tuv.named("seg"):
+            continue  # it is damaged
+        segment = parse(document, tuvs[unit.variants.index(sources[0])].named("seg")[-1])
         translation = "" if overwrite or target is None else target.text
         if not _needs_translation(segment, sources[0].text, translation, untranslated):
             continue
         note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], estimates)
-        if target:
-            tuv = tuvs[unit.variants.index(target)]
-            if not tuv.named("seg"):
-                continue  # it is damaged
+        if tuv:
             seg = tuv.named("seg")[-1]
             edits = [
                 replace_text(prop.start, prop.end, "")
