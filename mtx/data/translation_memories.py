@@ -285,8 +285,8 @@ def read_tmx_unit(unit: Node) -> Unit:
             problem = "<tuv> without <seg>"
     if not variants:
         problem = "<tu> without <tuv>"
-    origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
-    return Unit(unit.line, variants, origin.first_attribute("srclang") if origin else UNKNOWN, problem)
+    origin = unit.nearest("srclang") or unit  # usually the header, whose attributes the root has
+    return Unit(unit.line, variants, origin.first_attribute("srclang"), problem)
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:

@@ -288,15 +288,14 @@ def _edit_unit(
     target = sides.get("target")
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
     parse_text = partial(parse, document, keeps_lines="preserve" in spaces)
+    old_text = plain_text(target) if target else ""
     if _has_value(unit.attributes | (target.attributes if target else {}), _CONFIRMED):
-        is_empty_or_copy = plain_text(sides.get("target", source)) in ("", plain_text(source))
-        if is_empty_or_copy and has_letters(parse_text(source)):
+        if old_text in ("", plain_text(source)) and has_letters(parse_text(source)):
             untranslated["locked segment"] += 1
         return
     definitions = _definitions(unit)
-    has_target = target is not None and plain_text(target) != ""
-    has_confirmed = has_target and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
-    replaces_text = overwrite or not has_target or find_translation(unit) is None
+    has_confirmed = old_text != "" and any(_has_value(attributes, _CONFIRMED) for attributes in definitions.values())
+    replaces_text = overwrite or old_text == "" or find_translation(unit) is None
     template = sides.get("seg-source", source)
     if not _has_text(parse_text(template)):
         template = source
@@ -308,20 +307,20 @@ def _edit_unit(
     contents = dict[Node, Marked | str]()
     for number, marks in sources.items():
         target_marks = targets.get(number, [])
-        old_text = plain_text(*target_marks)
-        definition = definitions.get(number, {})
-        is_confirmed = _has_value(definition, _CONFIRMED)
         if fills_marks and not len(marks) == len(target_marks) == 1:
             continue
+        old_mark_text = plain_text(*target_marks)
+        definition = definitions.get(number, {})
+        is_confirmed = _has_value(definition, _CONFIRMED)
         for mark in marks:
             segment = parse_text(mark)
             place = target_marks[0] if fills_marks else mark
-            if is_confirmed and _is_copy(plain_text(mark), old_text):
+            if is_confirmed and _is_copy(plain_text(mark), old_mark_text):
                 untranslated["locked segment"] += 1
-            if old_text and (is_confirmed or not replaces_text):
+            if old_mark_text and (is_confirmed or not replaces_text):
                 contents[place] = document[target_marks[0].inner_start : target_marks[0].inner_end]
             elif _has_text(segment):
-                contents[place] = "" if _must_stay(segment, definition, untranslated) else segment
+                contents[place] = "" if _must_stay(segment, untranslated, _has_value(definition, _LOCKED)) else segment
     if any(not isinstance(content, str) for content in contents.values()):
         yield from _write_target(document, unit, contents, template, fills_marks, estimates)
 
@@ -345,12 +344,12 @@ def _fills_marks(
     return not may_replace
 
 
-def _must_stay(segment: Marked, definition: Mapping[str, str], untranslated: Counter[str]) -> bool:
+def _must_stay(segment: Marked, untranslated: Counter[str], is_locked: bool = False) -> bool:
     """Whether a segment is not translated, as a choice of ICU or a locked segment; counts it then."""
     if is_choice(segment):
         untranslated["ICU message"] += 1
         return True
-    if _has_value(definition, _LOCKED):
+    if is_locked:
         untranslated["locked segment"] += 1
         return True
     return False
@@ -497,12 +496,9 @@ def edit_tmx(
 
 def _needs_translation(source: Marked, text: str, translation: str, untranslated: Counter[str]) -> bool:
     """Whether a text gets a translation; counts what stays in the source language."""
-    has_new_text = not translation and _has_text(source)
-    if has_new_text and is_choice(source):
-        untranslated["ICU message"] += 1
     if _is_copy(text, translation):
         untranslated["copied source"] += 1
-    return has_new_text and not is_choice(source)
+    return not translation and _has_text(source) and not _must_stay(source, untranslated)
 
 
 def edit_po(
