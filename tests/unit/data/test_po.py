@@ -82,6 +82,20 @@ msgstr[0] "%d 个文件"
     ]
 
 
+def test_the_number_of_a_form_decides_what_it_translates(tmp_path: Path) -> None:
+    singular, plural = 'msgstr[0] "Datei"\n', 'msgstr[1] "Dateien"\n'
+    text = 'msgid "file"\nmsgid_plural "files"\n'
+    pairs = [
+        Unit(1, [Variant("", "file"), Variant("", "Datei")]),
+        Unit(1, [Variant("", "files"), Variant("", "Dateien")]),
+    ]
+    assert units(tmp_path, text + singular + plural) == pairs
+    assert units(tmp_path, text + plural + singular) == pairs[::-1]
+    only = [Unit(1, [Variant("", "files"), Variant("", "Datei")])]
+    assert units(tmp_path, text + singular) == only
+    assert units(tmp_path, f"#, fuzzy\n{text}{singular}") == [Unit(2, only[0].variants[:1])]
+
+
 @pytest.mark.parametrize(
     "line",
     ['msgid "a', "msgid a", "text", '"alone"', 'msgstr[a] "x"', 'msgfoo "x"', 'msgid "a" "b" c'],
