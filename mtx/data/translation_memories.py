@@ -4,7 +4,7 @@ TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, including files of Trados, memoQ a
 is fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and any single-byte
 encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header is not a message:
 it, or the file's name, names the target language; the source is usually English. The singular of a message is paired
-with its first form, its plural with its last.
+with msgstr[0], its plural with the last form; an only form translates the plural.
 Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
 `bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
