@@ -57,6 +57,11 @@ class Unit:
     src_language: str = field(default=UNKNOWN, compare=False)
     problem: str = field(default="", compare=False)
 
+    @property
+    def with_text(self) -> list[Variant]:
+        """Its variants that are not empty."""
+        return [variant for variant in self.variants if variant.text]
+
 
 @dataclass(frozen=True)
 class BilingualReader:
@@ -158,8 +163,8 @@ def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Var
 
     An unnamed text serves as any language, unless `columns` are the languages: then several directions are possible.
     """
-    src, tgt = (_find_serving(unit, language) for language in languages)
-    unnamed = [v for v in unit.variants if v.language == UNKNOWN and v.text and columns != languages]
+    src, tgt = (nearest(unit.with_text, language) for language in languages)
+    unnamed = [variant for variant in unit.with_text if variant.language == UNKNOWN and columns != languages]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
@@ -170,9 +175,8 @@ def _without_accelerator(text: str) -> str:
     return text.replace(mark[0], mark[1] or "") if mark else text
 
 
-def _find_serving(unit: Unit, language: str) -> list[Variant]:
-    """The variants with text that match a language best."""
-    variants = [variant for variant in unit.variants if variant.text]
+def nearest(variants: list[Variant], language: str) -> list[Variant]:
+    """The variants that match a language best."""
     for rank in range(3):
         matching = [variant for variant in variants if match_rank(variant.language, language) == rank]
         if matching:

@@ -4,7 +4,7 @@ TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, including files of Trados, memoQ a
 is fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and any single-byte
 encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header is not a message:
 it, or the file's name, names the target language; the source is usually English. The singular of a message is paired
-with its first form, its plural with its last.
+with msgstr[0], its plural with the last form; an only form translates the plural.
 Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
 `bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
@@ -14,12 +14,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
 from mtx.data.languages import Languages
-from mtx.data.markup import ALONE, SEAM, is_white_space
+from mtx.data.markup import ALONE, SEAM, Kind, is_white_space
 from mtx.data.tables import language_of_column
 from mtx.errors import DataError
 from mtx.storage.text_files import (
@@ -39,12 +40,14 @@ _CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
 _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
 # Inline elements. An opening code and its closing code are a pair; all are code of another program, with their content.
-OPENING_CODES = {"bpt", "bx", "sc", "sm"}
-CLOSING_CODES = {"ept", "ex", "ec", "em"}
-CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
+_CODE_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(["bpt", "bx", "sc", "sm"], "open"),
+    **dict.fromkeys(["ept", "ex", "ec", "em"], "close"),
+    **dict.fromkeys(["it", "ph", "ut", "x"], "alone"),
+}
 _DESCRIPTIONS = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
-UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
+_UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
 SIDES = {"source", "seg-source", "target"}
 _UNITS = {"trans-unit", "segment", "tu"}
 
@@ -88,10 +91,15 @@ class Node:
         return next(filter(None, map(self.attributes.get, names)), UNKNOWN)
 
     @property
+    def code_kind(self) -> Kind | None:
+        """Its kind if it is code of another program, with its content; None for other elements."""
+        return _CODE_KINDS.get(self.name.rpartition(":")[2])
+
+    @property
     def is_space(self) -> bool:
         """Whether it is a code for a line break or other white space."""
         texts = [self.attributes.get(name, "") for name in _DESCRIPTIONS]
-        if self.name in CODES:
+        if self.code_kind:
             texts.append("".join(child for child in self.children if isinstance(child, str)))
         return any(map(is_white_space, texts))
 
@@ -238,13 +246,9 @@ class _Tree:
         return DataError(f"{self.path}:{self.parser.CurrentLineNumber}: {problem}")
 
 
-def plain_text(node: Node) -> str:
-    """The text of an element on one line, without codes, their content, and deleted text."""
-    return _join(_texts(node))
-
-
-def _join(texts: Iterable[str]) -> str:
-    text = "".join(texts)
+def plain_text(*nodes: Node) -> str:
+    """The text of an element, or of its parts, on one line, without codes, their content, and deleted text."""
+    text = "".join(chain.from_iterable(map(_texts, nodes)))
     return join_lines(SEAM.sub(" ", text).replace(ALONE, "") if ALONE in text else text)
 
 
@@ -254,40 +258,35 @@ def _texts(node: Node) -> Iterator[str]:
             yield child
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
-        elif child.name in CODES:
-            if child.name not in OPENING_CODES | CLOSING_CODES:
+        elif child.code_kind:
+            if child.code_kind == "alone":
                 yield ALONE
-        elif ":" not in child.name and child.attributes.get("mtype") != DELETED:
+        elif child.attributes.get("mtype") != DELETED:
             yield from _texts(child)
 
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
-    for unit in read_units(path, "TMX"):
-        variants = [
-            Variant(
-                language_of(tuv),
-                "".join(map(plain_text, tuv.named("seg")[-1:])),
-                date_of(
-                    tuv.first_attribute("changedate", "creationdate")
-                    or unit.first_attribute("changedate", "creationdate")
-                ),
-            )
-            for tuv in unit.named("tuv")
-        ]
-        origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
-        problem = "" if variants else "<tu> without <tuv>"
-        for tuv in unit.named("tuv"):
-            if not language_of(tuv):
-                problem = "<tuv> without xml:lang"
-            if not tuv.named("seg"):
-                problem = "<tuv> without <seg>"
-        yield Unit(unit.line, variants, origin.first_attribute("srclang") if origin else UNKNOWN, problem)
+    return map(read_tmx_unit, read_units(path, "TMX"))
 
 
-def language_of(tuv: Node) -> str:
-    """The language of a tuv."""
-    return tuv.first_attribute("xml:lang", "lang")
+def read_tmx_unit(unit: Node) -> Unit:
+    """A unit of a translation memory, with a variant for each tuv."""
+    variants = list[Variant]()
+    problem = ""
+    for tuv in unit.named("tuv"):
+        segs = tuv.named("seg")
+        language = tuv.first_attribute("xml:lang", "lang")
+        date = tuv.first_attribute("changedate", "creationdate") or unit.first_attribute("changedate", "creationdate")
+        variants.append(Variant(language, plain_text(*segs[-1:]), date_of(date)))
+        if not language:
+            problem = "<tuv> without xml:lang"
+        if not segs:
+            problem = "<tuv> without <seg>"
+    if not variants:
+        problem = "<tu> without <tuv>"
+    origin = unit.nearest("srclang") or unit  # usually the header, whose attributes the root has
+    return Unit(unit.line, variants, origin.first_attribute("srclang"), problem)
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:
@@ -302,24 +301,28 @@ def read_xliff(path: Path) -> Iterator[Unit]:
             yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
         source = sides["source"]
-        target = sides.get("target")
-        if target is None or target.attributes.get("state") in UNTRANSLATED:
+        translation = find_translation(unit)
+        if translation is None:
             pairs = [(plain_text(source), "")]
         else:
-            src = _texts_of_marks(sides.get("seg-source", source))
-            tgt = _texts_of_marks(target)
-            pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
-        for pair in pairs:
-            variants = [Variant(language, text) for language, text in zip(languages, pair, strict=True) if text]
+            src = marks_of(sides.get("seg-source", source))
+            tgt = marks_of(translation)
+            pairs = [(plain_text(*src[number]), plain_text(*tgt[number])) for number in src if number in tgt]
+            pairs = pairs or [(plain_text(source), plain_text(translation))]
+        for texts in pairs:
+            variants = [Variant(language, text) for language, text in zip(languages, texts, strict=True) if text]
             yield Unit(unit.line, variants, languages[0])
 
 
-def _texts_of_marks(side: Node) -> dict[str, str]:
-    """The text of each segment of a side by its number; a segment divided by tags has several marks."""
-    texts = defaultdict[str, list[str]](list)
-    for mark in marks_of(side):
-        texts[mark.attributes.get("mid", "")] += _texts(mark)
-    return {mid: _join(text) for mid, text in texts.items()}
+def find_translation(unit: Node) -> Node | None:
+    """The target of a unit, maybe empty; None if it is only a proposal, or the source that a program has copied."""
+    sides = sides_of(unit)
+    target = sides.get("target")
+    if target is None:
+        return None
+    state = (unit.attributes | target.attributes).get("state")
+    is_copy = state == "initial" and plain_text(target) == plain_text(sides["source"])
+    return None if is_copy or state in _UNTRANSLATED else target
 
 
 def sides_of(unit: Node) -> dict[str, Node]:
@@ -327,14 +330,21 @@ def sides_of(unit: Node) -> dict[str, Node]:
     return {child.name: child for child in unit.children if isinstance(child, Node) and child.name in SIDES}
 
 
-def marks_of(node: Node) -> list[Node]:
-    """The marks of the segments in a side, in their order."""
-    marks = list[Node]()
+def marks_of(side: Node) -> dict[str, list[Node]]:
+    """The marks of the segments in a side by their numbers; a segment divided by tags has several."""
+    marks = defaultdict[str, list[Node]](list)
+    for mark in _marks(side):
+        marks[mark.attributes.get("mid", "")].append(mark)
+    return marks
+
+
+def _marks(node: Node) -> Iterator[Node]:
     for child in node.children:
         if isinstance(child, Node):
-            is_mark = child.name == "mrk" and child.attributes.get("mtype") == "seg"
-            marks += [child] if is_mark else marks_of(child)
-    return marks
+            if child.name == "mrk" and child.attributes.get("mtype") == "seg":
+                yield child
+            else:
+                yield from _marks(child)
 
 
 def languages_of(unit: Node) -> Languages:
@@ -381,6 +391,18 @@ class Message:
         """The languages of the catalogue by its header; empty (UNKNOWN) for an unnamed one."""
         return self.header_field("X-Source-Language"), self.header_field("Language")
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """The keywords of its forms, each with the keyword of the text that it translates.
+
+        Of several forms of a plural, msgstr[0] translates the singular; an only form serves any number.
+        """
+        keywords = [keyword for keyword in self.texts if keyword.startswith("msgstr")]
+        forms = dict.fromkeys(keywords, "msgid_plural" if "msgid_plural" in self.texts else "msgid")
+        if len(keywords) > 1 and "msgstr[0]" in keywords:
+            forms["msgstr[0]"] = "msgid"
+        return forms
+
     def header_field(self, name: str) -> str:
         """A field of the header; empty if it has none."""
         match = re.search(rf"^{name}:(.*)$", self.texts.get("msgstr", ""), re.MULTILINE | re.IGNORECASE)
@@ -404,15 +426,14 @@ def read_po(path: Path) -> Iterator[Unit]:
                 tgt_language = header_target or tgt_language
                 date = date_of(message.header_field("PO-Revision-Date"))
                 continue
-            texts = message.texts
-            forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
-            translations_of = {"msgid": forms[:1], "msgid_plural": forms[-1:]}
-            if "msgid_plural" in texts and len(forms) == 1:  # the only form serves any number
-                del translations_of["msgid"]
-            for source, translations in translations_of.items():
-                if source in texts:
-                    variants = [Variant(src_language, join_lines(texts[source]))]
-                    variants += [Variant(tgt_language, join_lines(text), date) for text in translations if text]
+            translations = {source: message.texts[form] for form, source in message.forms.items()}
+            if message.is_fuzzy or not translations:
+                translations = dict.fromkeys(["msgid", "msgid_plural"], "")
+            for source, translation in sorted(translations.items()):
+                if source in message.texts:
+                    variants = [Variant(src_language, join_lines(message.texts[source]))]
+                    if translation:
+                        variants.append(Variant(tgt_language, join_lines(translation), date))
                     yield Unit(message.line, variants, src_language or _GETTEXT_SOURCE)
 
 

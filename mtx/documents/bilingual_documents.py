@@ -10,19 +10,18 @@ Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segme
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from mtx.data.bilingual import match_rank, require_languages
+from mtx.data.bilingual import match_rank, nearest, require_languages
 from mtx.data.languages import Languages
 from mtx.data.markup import (
     EMOJI,
     OPTION,
-    Kind,
     Marked,
     Tag,
     bare,
@@ -35,18 +34,15 @@ from mtx.data.markup import (
 )
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
-    CLOSING_CODES,
-    CODES,
     DELETED,
-    OPENING_CODES,
     SIDES,
-    UNTRANSLATED,
     Node,
-    language_of,
+    find_translation,
     languages_of,
     marks_of,
     messages,
     plain_text,
+    read_tmx_unit,
     read_units,
     sides_of,
 )
@@ -150,15 +146,10 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         if isinstance(child, str):
             parts.append(child.replace("\n", line_end))
             continue
-        name = child.name.rpartition(":")[2]
         attributes = child.attributes
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
-        if child.inner_start == child.end or name in CODES or is_protected:
-            kind: Kind = "alone"
-            if name in OPENING_CODES:
-                kind = "open"
-            elif name in CLOSING_CODES:
-                kind = "close"
+        if child.inner_start == child.end or child.code_kind or is_protected:
+            kind = child.code_kind or "alone"
             number = child.first_attribute("rid", "startRef", "i", "id")
             pair = None if kind == "alone" else f"code {number}"
             parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
@@ -288,15 +279,6 @@ def _is_copy(source: str, target: str) -> bool:
     return target == source and has_letters([target])
 
 
-_Way = Literal["replace", "complete", "marks"]  # of writing a target, see `_way_to_write`
-
-
-class _CopiedXml(NamedTuple):
-    """Content that is written as it is, not translated; may be empty."""
-
-    xml: str
-
-
 def _edit_unit(
     document: str, unit: Node, overwrite: bool, untranslated: Counter[str], estimates: Estimates
 ) -> Iterator[Edit]:
@@ -306,135 +288,68 @@ def _edit_unit(
     target = sides.get("target")
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
     parse_text = partial(parse, document, keeps_lines="preserve" in spaces)
-    has_target = target is not None and _has_text(parse_text(target))
-    attributes = unit.attributes | (target.attributes if target else {})
-    is_copy = plain_text(sides.get("target", source)) in ("", plain_text(source))
-    if _has_value(attributes, _CONFIRMED):
-        has_words = is_copy and has_letters(parse_text(source))
-        if has_words:
+    old_text = plain_text(target) if target else ""
+    if _has_value(unit.attributes | (target.attributes if target else {}), _CONFIRMED):
+        if old_text in ("", plain_text(source)) and has_letters(parse_text(source)):
             untranslated["locked segment"] += 1
         return
     definitions = _definitions(unit)
-    state = attributes.get("state")
-    is_translated = has_target and state not in UNTRANSLATED and not (is_copy and state == "initial")
-    has_confirmed = has_target and any(_has_value(definition, _CONFIRMED) for definition in definitions.values())
-    replaces_text = overwrite or not is_translated
+    has_confirmed = old_text != "" and any(_has_value(attributes, _CONFIRMED) for attributes in definitions.values())
+    replaces_text = overwrite or old_text == "" or find_translation(unit) is None
     template = sides.get("seg-source", source)
     if not _has_text(parse_text(template)):
         template = source
-    way = _way_to_write(template, target, may_replace=replaces_text and not has_confirmed)
-    contents: Mapping[Node, Marked | _CopiedXml]
-    if way == "marks":
-        assert target is not None
-        contents = _read_marks(parse_text, template, target, definitions, replaces_text, untranslated)
-    else:
-        kept_texts = dict[str, _CopiedXml]()
-        if way == "complete" and target:
-            for mark in marks_of(target):
-                if _has_text(parse_text(mark)):
-                    kept_texts[_mark_number(mark)] = _CopiedXml(document[mark.inner_start : mark.inner_end])
-        contents = _read_template(parse_text, template, kept_texts, definitions, untranslated)
-    if any(not isinstance(content, _CopiedXml) for content in contents.values()):
-        yield from _write_target(document, unit, contents, template, way, estimates)
+    sources = marks_of(template)
+    targets = marks_of(target) if target else {}
+    fills_marks = _fills_marks(sources, targets, target, may_replace=replaces_text and not has_confirmed)
+    if not sources and not fills_marks:
+        sources = {"": [template]}
+    contents = dict[Node, Marked | str]()
+    for number, marks in sources.items():
+        target_marks = targets.get(number, [])
+        if fills_marks and not len(marks) == len(target_marks) == 1:
+            continue
+        old_mark_text = plain_text(*target_marks)
+        definition = definitions.get(number, {})
+        is_confirmed = _has_value(definition, _CONFIRMED)
+        for mark in marks:
+            segment = parse_text(mark)
+            place = target_marks[0] if fills_marks else mark
+            if is_confirmed and _is_copy(plain_text(mark), old_mark_text):
+                untranslated["locked segment"] += 1
+            if old_mark_text and (is_confirmed or not replaces_text):
+                contents[place] = document[target_marks[0].inner_start : target_marks[0].inner_end]
+            elif _has_text(segment):
+                contents[place] = "" if _must_stay(segment, untranslated, _has_value(definition, _LOCKED)) else segment
+    if any(not isinstance(content, str) for content in contents.values()):
+        yield from _write_target(document, unit, contents, template, fills_marks, estimates)
 
 
-def _way_to_write(template: Node, target: Node | None, may_replace: bool) -> _Way:
-    """How the target of a unit is written: its seg-source or source is the template.
+def _fills_marks(
+    sources: Mapping[str, list[Node]], targets: Mapping[str, list[Node]], target: Node | None, may_replace: bool
+) -> bool:
+    """Whether only the marks of a target are written, those that are once on each side; everything else stays.
+
+    Otherwise the target becomes a copy of its template, a seg-source or source; marks keep the text that must stay.
 
     Args:
         may_replace: whether no text of the target must stay.
-
-    Returns:
-        "replace": the target becomes a copy of the template, with translations in its marks, or in all of it.
-        "complete": likewise, but the marks that the target has keep their text.
-        "marks": only the marks of the target are written; everything else stays.
     """
-    counts = _count_marks(template)
-    if target and set(counts.values()) == {1} and _has_only_marks(target):
-        if _count_marks(target) == counts:
-            return "marks"  # an empty one can stay
-        if not may_replace and _count_marks(target) < counts:
-            return "complete"
-    return "replace" if may_replace else "marks"
+    are_unique = all(len(marks) == 1 for marks in (*sources.values(), *targets.values()))
+    if target and sources and are_unique:
+        target_marks = [*chain.from_iterable(targets.values())]
+        has_only_marks = all(child in target_marks or str(child).isspace() for child in target.children)
+        if has_only_marks and targets.keys() <= sources.keys():
+            return targets.keys() == sources.keys()  # an empty one can stay
+    return not may_replace
 
 
-def _count_marks(node: Node) -> Counter[str]:
-    """How many marks of a side have each number."""
-    return Counter(map(_mark_number, marks_of(node)))
-
-
-def _has_only_marks(target: Node) -> bool:
-    """Whether a target has no text outside its marks."""
-    marks = marks_of(target)
-    return all(child in marks or str(child).isspace() for child in target.children)
-
-
-def _read_marks(
-    parse_text: Callable[[Node], Marked],
-    template: Node,
-    target: Node,
-    definitions: Mapping[str, Mapping[str, str]],
-    replaces_text: bool,
-    untranslated: Counter[str],
-) -> dict[Node, Marked]:
-    """The segments to translate of the marks of a target, by these marks.
-
-    A mark whose number is missing in the template, or is there twice on a side, stays.
-    """
-    contents = dict[Node, Marked]()
-    sources = {_mark_number(mark): mark for mark in marks_of(template)}
-    counts = _count_marks(template)
-    target_counts = _count_marks(target)
-    for mark in marks_of(target):
-        number = _mark_number(mark)
-        if counts[number] != 1 or target_counts[number] != 1:
-            continue
-        source = sources[number]
-        segment = parse_text(source)
-        definition = definitions.get(number, {})
-        is_confirmed = _has_value(definition, _CONFIRMED)
-        if is_confirmed and _is_copy(plain_text(source), plain_text(mark)):
-            untranslated["locked segment"] += 1
-        keeps_text = is_confirmed or not replaces_text
-        if keeps_text and _has_text(parse_text(mark)):
-            continue
-        if _has_text(segment) and not _must_stay(segment, definition, untranslated):
-            contents[mark] = segment
-    return contents
-
-
-def _read_template(
-    parse_text: Callable[[Node], Marked],
-    template: Node,
-    kept_texts: Mapping[str, _CopiedXml],
-    definitions: Mapping[str, Mapping[str, str]],
-    untranslated: Counter[str],
-) -> dict[Node, Marked | _CopiedXml]:
-    """What is written into the marks of a template, or into all of one without marks: segments to translate, or XML.
-
-    A mark without text is not among them: it is copied with the template.
-
-    Args:
-        kept_texts: by the numbers of marks, what the target keeps.
-    """
-    contents = dict[Node, Marked | _CopiedXml]()
-    for place in marks_of(template) or [template]:
-        number = _mark_number(place)
-        segment = parse_text(place)
-        if number in kept_texts:
-            contents[place] = kept_texts[number]
-        elif _has_text(segment):
-            stays_empty = _must_stay(segment, definitions.get(number, {}), untranslated)
-            contents[place] = _CopiedXml("") if stays_empty else segment
-    return contents
-
-
-def _must_stay(segment: Marked, definition: Mapping[str, str], untranslated: Counter[str]) -> bool:
+def _must_stay(segment: Marked, untranslated: Counter[str], is_locked: bool = False) -> bool:
     """Whether a segment is not translated, as a choice of ICU or a locked segment; counts it then."""
     if is_choice(segment):
         untranslated["ICU message"] += 1
         return True
-    if _has_value(definition, _LOCKED):
+    if is_locked:
         untranslated["locked segment"] += 1
         return True
     return False
@@ -443,12 +358,12 @@ def _must_stay(segment: Marked, definition: Mapping[str, str], untranslated: Cou
 def _write_target(
     document: str,
     unit: Node,
-    contents: Mapping[Node, Marked | _CopiedXml],
+    contents: Mapping[Node, Marked | str],
     template: Node,
-    way: _Way,
+    fills_marks: bool,
     estimates: Estimates,
 ) -> Iterator[Edit]:
-    """The edits that write these contents, by their places in the target's marks or in the template.
+    """The edits that write these segments and this XML, by their places in the target's marks or in the template.
 
     In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2), in XLIFF 2 the segment the state
     translated.
@@ -476,7 +391,7 @@ def _write_target(
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
     def write_opening_tag(_: Marked) -> str:
-        segments = [content for content in contents.values() if not isinstance(content, _CopiedXml)]
+        segments = [content for content in contents.values() if not isinstance(content, str)]
         worst = _find_worst(segments, estimates)
         if unit.name == "segment":
             return tag
@@ -487,19 +402,20 @@ def _write_target(
             tag_with_quality = with_attribute(tag_with_quality, name, value)
         return tag_with_quality
 
-    if way == "marks":
+    ordered_contents = sorted(contents.items(), key=lambda item: item[0].start)
+    if fills_marks:
         assert target is not None
         yield Edit(start, target.inner_start, [], write_opening_tag)
-        for place, content in contents.items():
-            if not isinstance(content, _CopiedXml):
+        for place, content in ordered_contents:
+            if not isinstance(content, str):
                 yield _fill(document, place, content)
         return
     yield Edit(start, at, [], lambda translation: f"{_unclosed(write_opening_tag(translation))}>")
     copied_until = template.inner_start
-    for place, content in sorted(contents.items(), key=lambda item: item[0].start):
+    for place, content in ordered_contents:
         yield replace_text(at, at, document[copied_until : place.inner_start])
-        if isinstance(content, _CopiedXml):
-            yield replace_text(at, at, content.xml)
+        if isinstance(content, str):
+            yield replace_text(at, at, content)
         else:
             yield Edit(at, at, content, write_xml)
         copied_until = place.inner_end
@@ -528,10 +444,6 @@ def _definitions(node: Node) -> dict[str, dict[str, str]]:
     return definitions
 
 
-def _mark_number(mark: Node) -> str:
-    return mark.attributes.get("mid", "")
-
-
 def _has_value(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
     """Whether one of the attributes has one of these values, by its name without prefix."""
     return any(
@@ -545,65 +457,48 @@ def edit_tmx(
     """The edits that translate a memory; see `edit_xliff`."""
     codes = dict.fromkeys(re.findall(r"<tuv\b[^<>]*\blang=[\"']([^\"'<>]+)", document))
     code = next((code for code in codes if match_rank(code, languages[1]) is not None), languages[1])
-    for unit in read_units(path, "TMX", document):
-        variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
-        if _find_variant([variant for variant in unit.named("tuv") if not variant.named("seg")], languages[1]):
-            continue  # it is damaged
-        source_variant = _find_variant(variants, languages[0])
-        variant = _find_variant(variants, languages[1])
-        if source_variant is None:
+    for node in read_units(path, "TMX", document):
+        tuvs = node.named("tuv")
+        unit = read_tmx_unit(node)
+        sources = nearest(unit.with_text, languages[0])
+        targets = nearest(unit.variants, languages[1])
+        target = next(iter([variant for variant in targets if variant.text] or targets), None)
+        if not sources:
             continue  # no text in this language
-        if variant is source_variant:
-            variant = None
-        source = source_variant.named("seg")[-1]
-        target = variant.named("seg")[-1] if variant else None
-        segment = parse(document, source)
-        translation = "" if overwrite or target is None else plain_text(target)
-        if not _needs_translation(segment, plain_text(source), translation, untranslated):
+        if target is sources[0]:
+            target = None
+        tuv = tuvs[unit.variants.index(target)] if target else None
+        if tuv and not tuv.named("seg"):
+            continue  # it is damaged
+        segment = parse(document, tuvs[unit.variants.index(sources[0])].named("seg")[-1])
+        translation = "" if overwrite or target is None else target.text
+        if not _needs_translation(segment, sources[0].text, translation, untranslated):
             continue
         note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], estimates)
-        if variant and target:
+        if tuv:
+            seg = tuv.named("seg")[-1]
             edits = [
                 replace_text(prop.start, prop.end, "")
-                for prop in variant.named("prop")
+                for prop in tuv.named("prop")
                 if prop.attributes.get("type") == _QUALITY_PROP
             ]
-            edits += [Edit(target.start, target.start, [], note), _fill(document, target, segment)]
+            edits += [Edit(seg.start, seg.start, [], note), _fill(document, seg, segment)]
         else:
-            last_variant = variants[-1]
-            tag = f"{space_before(document, last_variant.start)}<tuv xml:lang={quoteattr(code)}>"
+            at = tuvs[-1].end
+            tag = f"{space_before(document, tuvs[-1].start)}<tuv xml:lang={quoteattr(code)}>"
             edits = [
-                replace_text(last_variant.end, last_variant.end, tag),
-                Edit(last_variant.end, last_variant.end, [], note),
-                Edit(
-                    last_variant.end,
-                    last_variant.end,
-                    segment,
-                    lambda translated: f"<seg>{write_xml(translated)}</seg></tuv>",
-                ),
+                replace_text(at, at, tag),
+                Edit(at, at, [], note),
+                Edit(at, at, segment, lambda translated: f"<seg>{write_xml(translated)}</seg></tuv>"),
             ]
         yield from in_unit(edits, [segment])
 
 
 def _needs_translation(source: Marked, text: str, translation: str, untranslated: Counter[str]) -> bool:
     """Whether a text gets a translation; counts what stays in the source language."""
-    has_new_text = not translation and _has_text(source)
-    if has_new_text and is_choice(source):
-        untranslated["ICU message"] += 1
     if _is_copy(text, translation):
         untranslated["copied source"] += 1
-    return has_new_text and not is_choice(source)
-
-
-def _find_variant(variants: list[Node], language: str) -> Node | None:
-    """The variant in a language: of the nearest region, preferably with text."""
-    ranked = [
-        (rank, variant) for variant in variants if (rank := match_rank(language_of(variant), language)) is not None
-    ]
-    best_rank = min((rank for rank, _ in ranked), default=None)
-    nearest = [variant for rank, variant in ranked if rank == best_rank]
-    with_text = [variant for variant in nearest if plain_text(variant)]
-    return next(iter(with_text or nearest), None)
+    return not translation and _has_text(source) and not _must_stay(source, untranslated)
 
 
 def edit_po(
@@ -636,22 +531,20 @@ def edit_po(
         dialect = match.lastgroup if match else None
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
-        forms = [key for key in message.texts if key.startswith("msgstr")]
-        if not forms:
+        if not message.forms:
             untranslated["incomplete message"] += 1
         edits = list[Edit]()
-        for key in forms:
-            is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
-            text = message.texts.get("msgid_plural" if is_plural else "msgid", "")
-            translation = "" if overwrite or message.is_fuzzy else message.texts[key]
+        for keyword, source_keyword in message.forms.items():
+            text = message.texts.get(source_keyword, "")
+            translation = "" if overwrite or message.is_fuzzy else message.texts[keyword]
             text_edits = [] if translation else list(_read_message(text, dialect, untranslated))
             source = [part for edit in text_edits for part in edit.segment]
             if _needs_translation(source, text, translation, untranslated):
-                first_line, last_line = message.lines[key]
+                first_line, last_line = message.lines[keyword]
                 start = spans[first_line][0]
                 end = spans[last_line][1]
                 strings = insert_text(end, text, text_edits, lambda translated: translated.translate(_ESCAPED))
-                form_edits = [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                form_edits = [replace_text(start, end, f'{keyword} "'), *strings, replace_text(end, end, '"')]
                 edits += in_unit(form_edits, [edit.segment for edit in text_edits])
         if not edits:
             continue

@@ -82,6 +82,21 @@ msgstr[0] "%d 个文件"
     ]
 
 
+def test_the_number_of_a_form_decides_what_it_translates(tmp_path: Path) -> None:
+    singular, plural = 'msgstr[0] "Datei"\n', 'msgstr[1] "Dateien"\n'
+    text = 'msgid "file"\nmsgid_plural "files"\n'
+    pairs = [
+        Unit(1, [Variant("", "file"), Variant("", "Datei")]),
+        Unit(1, [Variant("", "files"), Variant("", "Dateien")]),
+    ]
+    assert units(tmp_path, text + singular + plural) == pairs
+    assert units(tmp_path, text + plural + singular) == pairs
+    only = [Unit(1, [Variant("", "files"), Variant("", "Datei")])]
+    assert units(tmp_path, text + singular) == only
+    sources = [Unit(2, [Variant("", "file")]), Unit(2, [Variant("", "files")])]
+    assert units(tmp_path, f"#, fuzzy\n{text}{singular}") == sources
+
+
 @pytest.mark.parametrize(
     "line",
     ['msgid "a', "msgid a", "text", '"alone"', 'msgstr[a] "x"', 'msgfoo "x"', 'msgid "a" "b" c'],

@@ -97,6 +97,20 @@ def test_version_2(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "state, target, texts",
+    [
+        ("initial", "A dog.", ["A dog."]), ("initial", "Ein Hund.", ["A dog.", "Ein Hund."]),
+        ("translated", "A dog.", ["A dog.", "A dog."]),
+        ("needs-translation", "Ein Hund.", ["A dog."]),  # which some programs write into XLIFF 2
+    ],
+)  # fmt: skip
+def test_the_state_of_a_segment(state: str, target: str, texts: list[str], tmp_path: Path) -> None:
+    segment = f'<segment state="{state}"><source>A dog.</source><target>{target}</target></segment>'
+    [unit] = units(tmp_path, f'<xliff srcLang="en" trgLang="de"><file><unit>{segment}</unit></file></xliff>')
+    assert [variant.text for variant in unit.variants] == texts
+
+
 def test_names_with_a_prefix(tmp_path: Path) -> None:
     text = VERSION_2.replace("<", "<x:").replace("<x:/", "</x:").replace("x:m:", "m:").replace("xmlns=", "xmlns:x=")
     assert units(tmp_path, text) == units(tmp_path, VERSION_2)

@@ -151,6 +151,9 @@ def test_a_variant_with_text_serves_first(tmp_path: Path) -> None:
     tuvs = '<tuv xml:lang="de"><seg x="1"{}</tuv>'
     result = translated(tmp_path / "m.tmx", MEMORY.replace("</body>", unit.format(tuvs.format("/>"))))
     assert unit.format(tuvs.format(">A</seg>")) in result
+    unit = unit.replace("en-GB", "en")
+    result = translated(tmp_path / "m.tmx", MEMORY.replace("</body>", unit.format(tuvs.format("/>"))))
+    assert unit.format(tuvs.format(">A</seg>")) in result, "as in training"
     text = MEMORY.replace("</body>", unit.format(tuvs.format("/>") + tuvs.format(">b</seg>")))
     assert unit.format(tuvs.format("/>") + tuvs.format(">b</seg>")) in translated(tmp_path / "m.tmx", text)
 

@@ -81,6 +81,20 @@ def test_empty_marks_are_filled_and_other_text_stays(tmp_path: Path) -> None:
     assert result_of(text(kept), tmp_path, overwrite=True) == text(whole)
 
 
+def test_a_target_without_some_marks_keeps_what_is_confirmed(tmp_path: Path) -> None:
+    marks = [MARK.format(number, text) for number, text in enumerate(["one.", "two.", "three."])]
+    definitions = '<s:seg-defs><s:seg id="0" locked="true"/><s:seg id="1"/></s:seg-defs>'
+
+    def text(*target_marks: str, state: str = "") -> str:
+        target = f"<target{state}>{''.join(target_marks)}</target>"
+        return unit(f"<source>all</source><seg-source>{''.join(marks)}</seg-source>{target}{definitions}")
+
+    old = text(MARK.format(0, "eins."), MARK.format(1, "zwei."))
+    added = text(MARK.format(0, "eins."), MARK.format(1, "zwei."), MARK.format(2, "THREE."), state=STATE)
+    assert result_of(old, tmp_path) == added
+    assert result_of(old, tmp_path, overwrite=True) == added.replace("zwei.", "TWO.")
+
+
 def test_attributes_are_set_where_they_are(tmp_path: Path) -> None:
     text = unit(
         "<source>a</source><target x=' state=\"new\"' state='new' state-qualifier = \"exact-match\" >b</target>"
