@@ -158,7 +158,7 @@ def compare(
         )
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.test_set_scores import system_outputs
-    from mtx.runs.status import unfinished
+    from mtx.runs.run_directory import unfinished
     from mtx.scoring.metrics import METRICS, warn_about_bleu
 
     if ref:

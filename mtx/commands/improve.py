@@ -55,7 +55,7 @@ def back_translate(
     from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, Shard
-    from mtx.storage.text_files import Line, read_lines
+    from mtx.storage.text_files import LineParts, read_lines
     from mtx.synthesis.synthetic_text import BLOCK_LINES, Row, write_pairs
 
     _require_file(mono)
@@ -70,7 +70,7 @@ def back_translate(
     if scorer and scorer.is_multilingual:
         scorer = scorer.to(translator.src, translator.tgt)
 
-    def translate(block: list[Line]) -> Iterable[Row]:
+    def translate(block: list[LineParts]) -> Iterable[Row]:
         texts = [line for (line,) in block]
         translations = translator.translate(texts)
         scores = score(translations, texts) if scorer else [None] * len(block)

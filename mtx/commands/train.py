@@ -294,7 +294,7 @@ def status(
     as_json: bool = AS_JSON,
 ) -> None:
     """Show the progress of a run, or list all runs in runs/."""
-    from mtx.runs.status import read_status
+    from mtx.runs.run_directory import read_status
 
     if run:
         state = read_status(run)

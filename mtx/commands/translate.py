@@ -36,7 +36,7 @@ from mtx.storage.text_files import (
     FileKind,
     Invalid,
     InvalidLines,
-    Line,
+    LineParts,
     decoded_lines,
     kind_of,
     kind_of_file,
@@ -169,12 +169,14 @@ class LineWork:
         self._num_empty = 0
         self._findings = Findings(translator, "line")
 
-    def rows(self, block: list[Line]) -> list[str]:
+    def rows(self, block: list[LineParts]) -> list[str]:
         """What is known of the next lines, see `pair_lines`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
         prefix = self._invalid_prefixes.replace(prefixes[0]) if prefixes else None
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
+        if self.has_values:
+            from mtx.scoring.suspicion import suspicion
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
             best = hypotheses[0]
@@ -183,14 +185,12 @@ class LineWork:
             if line.strip() and not row:
                 self._num_empty += 1
             if self.has_values:
-                from mtx.scoring.suspicion import suspicion
-
                 values = [hypothesis_values(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
                 row = json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)
             rows.append(row)
         return rows
 
-    def output(self, line: Line, row: str) -> bytes:
+    def output(self, line: LineParts, row: str) -> bytes:
         """The output for a line, of which `row` is known; adds it to the review."""
         if self.review.path:
             values = json.loads(row)
@@ -297,7 +297,7 @@ class Findings:
             logger.info("  %s", missing)
 
 
-def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Line]]:
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[LineParts]]:
     """The lines of `source` in blocks (see `pair_lines`): large ones from a file, else what has arrived.
 
     Args:
@@ -394,7 +394,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Line]:
+def pair_lines(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[LineParts]:
     """Each line alone, or with the same line of another file.
 
     Args:

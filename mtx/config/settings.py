@@ -32,7 +32,9 @@ from mtx.config.schema import (
 from mtx.errors import UsageError
 from mtx.formatting import did_you_mean, mtx_command
 
-exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
+# Unlike those of `Path`, False for a name that no file can have
+exists = os.path.exists
+is_dir = os.path.isdir
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 

@@ -8,7 +8,7 @@ counted. Flow: `Unit` -> `PairBlock`.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -19,7 +19,7 @@ from langcodes.tag_parser import LanguageTagError
 
 from mtx.data.languages import Languages, tag_of
 from mtx.data.markup import accelerator
-from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, PairBlock, PairGroup
+from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, ItemReader, PairBlock, PairGroup
 from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable
 
@@ -64,25 +64,17 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class BilingualReader:
+class BilingualReader(ItemReader):
     """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
 
     Attributes:
-        units: reads the units of a file.
+        items: reads the units of a file.
     """
 
-    units: Callable[[Path], Iterable[Unit]]
-
-    def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
-        """See `Reader`. Raises DataError also if no unit has both languages."""
-        return self.pairs(path, self.items(path), languages, columns)
-
-    def items(self, path: Path) -> Iterator[Unit]:
-        """The units of a file."""
-        return iter(self.units(path))
+    items: Callable[[Path], Iterator[Unit]]
 
     def pairs(self, path: Path, units: Iterator[Unit], languages: Languages, columns: Columns) -> Iterator[PairBlock]:
-        """The pairs of the units of a file, see `__call__`."""
+        """The pairs of the units of a file. Raises DataError also if no unit has both languages."""
         present = Counter[str]()
         has_pairs = False
         problem = ""

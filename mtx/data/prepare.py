@@ -50,9 +50,8 @@ from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer,
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, divide_up
-from mtx.runs.run_directory import describe_sources
 from mtx.storage import disk, durable
-from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, describe_sources
 from mtx.storage.streams import progress
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A file of pairs: which reader it needs, and its two languages. The interface for formats: `Reader`, and their list.
+"""A file of pairs: its reader and its two languages. The interface for formats: `Reader`, and the list of readers.
 
 Its languages are those that it names (in the first line of a table, the keys of JSON, the columns of Parquet, the
 attributes of XML, or the header of PO), or else those of its text. Flow: path -> `open_pairs` -> languages -> pairs.
@@ -9,11 +9,11 @@ import contextlib
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from itertools import chain, islice, repeat, tee
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, match_rank
 from mtx.data.language_detection import SAMPLE, language_of
@@ -21,6 +21,7 @@ from mtx.data.languages import Languages, code_of, is_code
 from mtx.data.tables import (
     PLAIN_NAMES,
     Columns,
+    ItemReader,
     PairBlock,
     TableReader,
     language_of_column,
@@ -130,12 +131,15 @@ def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
 
 # Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
 _IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
-_TEXT = "its text"  # which shows the languages of a file that does not name them
+ITS_TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
 
+Reading = Callable[[Languages, Columns], Iterator[PairBlock]]
+
+
 class PairFile:
-    """A file of pairs. It stays open after a search for its languages, and the next reading of its pairs continues.
+    """A file of pairs. The rows or units that a search for its languages reads are kept for the next reading.
 
     Attributes:
         is_table: whether it has columns; else its units name their languages.
@@ -145,34 +149,35 @@ class PairFile:
         self.path = path
         self.is_table = not isinstance(reader, BilingualReader)
         self._reader = reader
-        self._unread: Iterator[Any] | None = None  # rows or units
+        self._version = _version(path)
+        self._continue: Reading | None = None
 
     def pairs(self, languages: Languages, columns: Columns) -> Iterator[PairBlock]:
         """All pairs, see `Reader`."""
-        unread = self._unread
-        self._unread = None
-        if unread and isinstance(self._reader, TableReader | BilingualReader):
-            return self._reader.pairs(self.path, unread, languages, columns)
-        return self._reader(self.path, languages, columns)
+        read: Reading = partial(self._reader, self.path)
+        if self._continue and _version(self.path) == self._version:
+            read = self._continue
+        self._continue = None
+        return read(languages, columns)
 
     def languages(self, columns: Columns = ()) -> tuple[list[str | None], str]:
         """Its languages, the source first and None for an unclear one, and what names them.
 
         In a table these are column names: those of data.columns, or all.
         """
-        unread: Iterator[Any] | None = None
-        if isinstance(self._reader, BilingualReader):
-            units, unread = tee(self._reader.items(self.path))
-            result = _languages_of_units(units)
-        elif isinstance(self._reader, TableReader):
-            rows, unread = tee(self._reader.items(self.path))
-            names = next(rows, [])
-            pairs = self._reader.pairs(self.path, chain([names], rows), PLAIN_NAMES, columns)
-            result = self._languages_of_columns(names, pairs, columns)
+        read: Reading = partial(self._reader, self.path)
+        if isinstance(self._reader, ItemReader):
+            items, unread = tee(self._reader.items(self.path))
+            read = partial(self._reader.pairs, self.path, unread)
+            if isinstance(self._reader, BilingualReader):
+                result = _languages_of_units(items)
+            else:
+                names: list[str] = next(items, [])
+                pairs = self._reader.pairs(self.path, chain([names], items), PLAIN_NAMES, columns)
+                result = self._languages_of_columns(names, pairs, columns)
         else:
-            pairs = self._reader(self.path, PLAIN_NAMES, columns)
-            result = self._languages_of_columns(self._read_names(), pairs, columns)
-        self._unread = unread  # not after an error, which ends the reading
+            result = self._languages_of_columns(self._read_names(), read(PLAIN_NAMES, columns), columns)
+        self._continue = read  # not after an error, which ends the reading
         return result
 
     def _languages_of_columns(
@@ -190,7 +195,7 @@ class PairFile:
         if len(column_of) >= 2:
             return [*column_of], "its header"
         block = next(pairs, PairBlock((), [], []))
-        return [language_of(side) for side in (block.src, block.tgt)], _TEXT
+        return [language_of(side) for side in (block.src, block.tgt)], ITS_TEXT
 
     def _read_names(self) -> list[str]:
         """The keys of the first object, or the columns of Parquet; those inside `translation`, if there are any."""
@@ -203,10 +208,6 @@ class PairFile:
             translation = row.get("translation")
             return [*translation] if isinstance(translation, dict) else [*row]
         return []
-
-    def names_languages(self) -> bool:
-        """Whether its header or its units name its languages."""
-        return self.languages()[1] != _TEXT
 
     def find_languages(self, columns: Columns = ()) -> tuple[str, str, str]:
         """Its source and target language, and what names them: "its header" and the like.
@@ -237,19 +238,24 @@ class PairFile:
 
 
 def open_pairs(path: Path) -> PairFile | None:
-    """A file of pairs, the same one until it is written again; None for single sentences.
+    """A file of pairs, the same object until the file changes; None for single sentences.
 
     Raises:
         UsageError: if there is no such file, or it has no text.
     """
-    status = path.stat() if path.is_file() else None
-    return _open_pairs(path, status and (status.st_size, status.st_mtime_ns))
+    return _open_pairs(path, _version(path))
 
 
-@lru_cache
-def _open_pairs(path: Path, _: tuple[int, int] | None) -> PairFile | None:
+@lru_cache(maxsize=8)  # each may be open
+def _open_pairs(path: Path, _: tuple[int, ...]) -> PairFile | None:
     reader = find_reader(path)
     return PairFile(path, reader) if reader else None
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written again or replaced."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
@@ -262,7 +268,7 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
     if UNKNOWN in present:
         sides = zip(*(unit.variants for unit in sample if len(unit.variants) == 2), strict=True)
         src, *tgt = [side[0].language or language_of(variant.text for variant in side) for side in sides] or [None]
-        return [src or sample[0].src_language or None, *tgt], _TEXT
+        return [src or sample[0].src_language or None, *tgt], ITS_TEXT
     codes = dict.fromkeys(map(code_of, present))
     tags = [*codes] if len(codes) > 1 else [*present]
     sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]

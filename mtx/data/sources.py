@@ -6,7 +6,6 @@ Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenize
 """
 
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,12 +15,12 @@ from itertools import chain
 from pathlib import Path
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
-from mtx.config.settings import exists
+from mtx.config.settings import exists, is_dir
 from mtx.data.bilingual import match_rank
 from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, PairFile, no_pairs, open_pairs
+from mtx.data.readers import FILE_ENDING, ITS_TEXT, PairFile, no_pairs, open_pairs
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -43,8 +42,6 @@ from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import printable, read_lines, replace_invalid, unlike_lines
 
 log = logging.getLogger(__name__)
-
-_is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file can have
 
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
 _SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
@@ -157,7 +154,7 @@ def find_corpora(data: DataConfig) -> Corpora:
             "mtx train own-text data.train=my.tsv data.src=en data.tgt=de, "
             "or data.train=train data.dir=DIR for DIR/train.en and DIR/train.de",
         )
-    if data.dir is not None and not _is_dir(data.dir):
+    if data.dir is not None and not is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     train = [corpus for text in data.train for corpus in _find_directions(data, "train", text)]
     valid = [] if data.valid is None else _find_directions(data, "valid", data.valid)
@@ -239,11 +236,7 @@ class _MissingTextError(UsageError):
 
 def _opposite(corpus: Corpus) -> Corpus:
     """The corpus in its opposite direction."""
-
-    def blocks() -> Iterator[PairBlock]:
-        return map(_swap_sides, corpus.blocks())
-
-    return replace(corpus, blocks=blocks, languages=corpus.languages[::-1])
+    return replace(corpus, blocks=lambda: map(_swap_sides, corpus.blocks()), languages=corpus.languages[::-1])
 
 
 def _swap_sides(block: PairBlock) -> PairBlock:
@@ -274,7 +267,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name
     if not FILE_ENDING.search(name) or not any(map(_is_file, candidates)):
         if corpus := find_two_files(data.dir or ".", name, [*names], key, languages):
             return corpus
-        if folder := next(filter(_is_dir, candidates), None):
+        if folder := next(filter(is_dir, candidates), None):
             return _find_in_folder(data, folder, key, candidates[folder])
     path = next(filter(_is_file, candidates), None)
     if path is None:
@@ -413,7 +406,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                     log_once(f"{corpus.name}: {problem}", logging.WARNING)
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
-                    if columns or not corpus.pair_file or corpus.pair_file.names_languages():
+                    if columns or not corpus.pair_file or corpus.pair_file.languages()[1] != ITS_TEXT:
                         hint = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", hint)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")

@@ -124,8 +124,20 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         raise DataError(f"{src_path} has {src} lines, {tgt_path} has {tgt}", hint) from None
 
 
+class ItemReader:
+    """A `Reader` that opens a file as items, such as rows, and reads them on as pairs."""
+
+    items: Any
+    pairs: Any
+
+    def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
+        """See `Reader`."""
+        blocks: Iterator[PairBlock] = self.pairs(path, self.items(path), languages, columns)
+        return blocks
+
+
 @dataclass(frozen=True)
-class TableReader:
+class TableReader(ItemReader):
     """A `Reader` of rows of cells; `find_text_columns` finds the columns, and whether there is a header to skip.
 
     Attributes:
@@ -133,10 +145,6 @@ class TableReader:
     """
 
     rows: Callable[[Path, Iterator[str]], Iterator[list[str]]]
-
-    def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
-        """See `Reader`."""
-        return self.pairs(path, self.items(path), languages, columns)
 
     def items(self, path: Path) -> Iterator[list[str]]:
         """The rows of a file, with its header."""

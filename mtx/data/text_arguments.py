@@ -4,13 +4,12 @@ Flow: names -> `describe` -> settings of the recipe own-text -> `describe_langua
 """
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mtx.config.schema import key_names, write_list
-from mtx.config.settings import Resolved, default_run_dir, exists, recipe_names
+from mtx.config.settings import Resolved, default_run_dir, exists, is_dir, recipe_names
 from mtx.data.bilingual import match_rank
 from mtx.data.folders import ending_of, find_sides, language_codes, pair_sides, prefix_of
 from mtx.data.languages import Languages, tag_of
@@ -23,8 +22,6 @@ from mtx.storage.run_files import is_run
 from mtx.storage.text_files import read_lines
 
 log = logging.getLogger(__name__)
-
-_is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file can have
 
 _CONFIG_LINE = re.compile(r"\s*(?:#(?:[ #].*)?|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 
@@ -41,7 +38,7 @@ def holds_pairs(name: str, languages: Iterable[str] = PLAIN_NAMES) -> bool | Non
     path = Path(name)
     if name in recipe_names():
         return None
-    if _is_dir(name):
+    if is_dir(name):
         return None if is_run(path) else True
     if not exists(name):
         return True if find_sides(Path(f"{name}.*"), languages) else None
@@ -107,7 +104,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
         raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
-    files = write_list(f"{Path(name)}/" if _is_dir(name) and not sides else name for name in names)
+    files = write_list(f"{Path(name)}/" if is_dir(name) and not sides else name for name in names)
     if "data.train" in values:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
     path = Path(names[0])
@@ -138,18 +135,13 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
         return []
     src, tgt = named_sides(names, data.languages) or data.languages
     corpus = find_corpora(data.model_copy(update={"src": src, "tgt": tgt, "valid": None, "test": ()})).train[0]
-    if corpus.is_folder:
-        place = corpus.name
-        pair = [*corpus.languages]
-        origin = "most of its text"
-    elif corpus.pair_file:
+    place = corpus.name
+    pair = [*corpus.languages]
+    origin = "most of its text" if corpus.is_folder else "the names of its files"
+    if corpus.pair_file:
         place = str(corpus.pair_file.path)
         *pair, origin = corpus.pair_file.find_languages(data.columns)
-    elif corpus.languages != data.languages:
-        place = corpus.name
-        pair = [*corpus.languages]
-        origin = "the names of its files"
-    else:
+    elif not corpus.is_folder and corpus.languages == data.languages:
         return []
     for src, tgt in (pair, pair[::-1]):
         languages = {"data.src": src, "data.tgt": tgt}

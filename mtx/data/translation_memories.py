@@ -4,7 +4,7 @@ TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, including files of Trados, memoQ a
 is fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and any single-byte
 encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header is not a message:
 it, or the file's name, names the target language; the source is usually English. The singular of a message is paired
-with msgstr[0], its plural with the last form; an only form translates the plural.
+with msgstr[0], its plural with the last form; a single form translates the plural.
 Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
 `bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
@@ -12,7 +12,7 @@ Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a 
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -258,8 +258,8 @@ def _texts(node: Node) -> Iterator[str]:
             yield child
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
-        elif child.code_kind:
-            if child.code_kind == "alone":
+        elif kind := child.code_kind:
+            if kind == "alone":
                 yield ALONE
         elif child.attributes.get("mtype") != DELETED:
             yield from _texts(child)
@@ -301,7 +301,7 @@ def read_xliff(path: Path) -> Iterator[Unit]:
             yield Unit(unit.line, [], languages[0], f"<{unit.name}> without <source>")
             continue
         source = sides["source"]
-        translation = find_translation(unit)
+        translation = find_translation(unit, sides)
         if translation is None:
             pairs = [(plain_text(source), "")]
         else:
@@ -314,9 +314,8 @@ def read_xliff(path: Path) -> Iterator[Unit]:
             yield Unit(unit.line, variants, languages[0])
 
 
-def find_translation(unit: Node) -> Node | None:
-    """The target of a unit, maybe empty; None if it is only a proposal, or the source that a program has copied."""
-    sides = sides_of(unit)
+def find_translation(unit: Node, sides: Mapping[str, Node]) -> Node | None:
+    """The target of a unit, maybe empty; None without one, or if its state says that it holds the source."""
     target = sides.get("target")
     if target is None:
         return None
@@ -395,12 +394,14 @@ class Message:
     def forms(self) -> dict[str, str]:
         """The keywords of its forms, each with the keyword of the text that it translates.
 
-        Of several forms of a plural, msgstr[0] translates the singular; an only form serves any number.
+        Of several forms of a plural, msgstr[0] translates the singular; a single form serves any number.
         """
-        keywords = [keyword for keyword in self.texts if keyword.startswith("msgstr")]
-        forms = dict.fromkeys(keywords, "msgid_plural" if "msgid_plural" in self.texts else "msgid")
-        if len(keywords) > 1 and "msgstr[0]" in keywords:
-            forms["msgstr[0]"] = "msgid"
+        keywords = sorted(keyword for keyword in self.texts if keyword.startswith("msgstr"))
+        if "msgid_plural" not in self.texts:
+            return dict.fromkeys(keywords[:1], "msgid")
+        forms = dict.fromkeys(keywords, "msgid_plural")
+        if len(keywords) > 1:
+            forms[keywords[0]] = "msgid"
         return forms
 
     def header_field(self, name: str) -> str:

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
@@ -295,9 +294,9 @@ def _edit_unit(
         return
     definitions = _definitions(unit)
     has_confirmed = old_text != "" and any(_has_value(attributes, _CONFIRMED) for attributes in definitions.values())
-    replaces_text = overwrite or old_text == "" or find_translation(unit) is None
+    replaces_text = overwrite or old_text == "" or find_translation(unit, sides) is None
     template = sides.get("seg-source", source)
-    if not _has_text(parse_text(template)):
+    if not _has_text(parse_text(template), plain_text(template)):
         template = source
     sources = marks_of(template)
     targets = marks_of(target) if target else {}
@@ -319,7 +318,7 @@ def _edit_unit(
                 untranslated["locked segment"] += 1
             if old_mark_text and (is_confirmed or not replaces_text):
                 contents[place] = document[target_marks[0].inner_start : target_marks[0].inner_end]
-            elif _has_text(segment):
+            elif _has_text(segment, plain_text(mark)):
                 contents[place] = "" if _must_stay(segment, untranslated, _has_value(definition, _LOCKED)) else segment
     if any(not isinstance(content, str) for content in contents.values()):
         yield from _write_target(document, unit, contents, template, fills_marks, estimates)
@@ -337,7 +336,7 @@ def _fills_marks(
     """
     are_unique = all(len(marks) == 1 for marks in (*sources.values(), *targets.values()))
     if target and sources and are_unique:
-        target_marks = [*chain.from_iterable(targets.values())]
+        target_marks = [mark for [mark] in targets.values()]
         has_only_marks = all(child in target_marks or str(child).isspace() for child in target.children)
         if has_only_marks and targets.keys() <= sources.keys():
             return targets.keys() == sources.keys()  # an empty one can stay
@@ -429,8 +428,9 @@ def _fill(document: str, node: Node, segment: Marked) -> Edit:
     return Edit(node.start, node.end, segment, lambda translation: element(tag, write_xml(translation)))
 
 
-def _has_text(segment: Marked) -> bool:
-    return bool(bare(segment)[0] or _EMOJI.search(raw(segment)))
+def _has_text(segment: Marked, text: str) -> bool:
+    """Whether a segment has words or emoji; codes of other programs do not count, so `text` is without them."""
+    return bool(bare(segment)[0] or _EMOJI.search(text))
 
 
 def _definitions(node: Node) -> dict[str, dict[str, str]]:
@@ -498,7 +498,7 @@ def _needs_translation(source: Marked, text: str, translation: str, untranslated
     """Whether a text gets a translation; counts what stays in the source language."""
     if _is_copy(text, translation):
         untranslated["copied source"] += 1
-    return not translation and _has_text(source) and not _must_stay(source, untranslated)
+    return not translation and _has_text(source, text) and not _must_stay(source, untranslated)
 
 
 def edit_po(

@@ -14,7 +14,7 @@ from pathlib import Path
 from mtx.data.bilingual import match_rank
 from mtx.data.languages import Languages, code_of
 from mtx.data.markup import Marked, Tag, accelerator, has_letters, is_blank, text_of
-from mtx.data.readers import open_pairs
+from mtx.data.readers import READERS, PairFile
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
@@ -144,8 +144,7 @@ def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> La
         UsageError: if it is none of `directions`, or several.
     """
     if kind == "tmx":
-        memory = open_pairs(path)
-        headers = iter([memory.find_languages()[:2]] if memory else [])
+        headers = iter([PairFile(path, READERS[kind]).find_languages()[:2]])
     elif kind == "po":
         with open_bytes(path) as file:
             catalogue = messages(path, decoded_lines(file, path))

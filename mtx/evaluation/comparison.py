@@ -19,9 +19,9 @@ from mtx.data.languages import counts_words, tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
-from mtx.runs.run_directory import load_config, recorded_text
+from mtx.runs.run_directory import load_config
 from mtx.scoring.metrics import METRICS, Pairs, bleu, parts_of, too_short_for_bleu
-from mtx.storage.run_files import RunLayout, is_run
+from mtx.storage.run_files import RunLayout, is_run, recorded_text
 
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 LOCATION_KEYS = {*key_names(Scope.LOCAL)}  # these keys do not affect training

@@ -1,7 +1,7 @@
 """Evaluation: models translate test sets, and the hypotheses are scored.
 
-Flow: `TestSet` and translator -> `translate` -> `score_translations` -> `Scores`. Of a run there are also files, in
-evaluation/NAME.
+Flow: `TestSet` and translator -> `translate` -> `score_translations` -> `Scores`. For the test sets of a run,
+both are also written to evaluation/NAME.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json.
 `score_with_glossary` also counts the terms that a model uses.
@@ -38,7 +38,6 @@ from mtx.scoring.metrics import (
     parts_of,
     score,
     score_line,
-    tests_of,
     warn_about_bleu,
     write_test_set,
 )
@@ -46,6 +45,7 @@ from mtx.storage import durable, text_files
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run
 from mtx.training.events import Run
 from mtx.training.hooks import Hook
+from mtx.training.validation import tests_of
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def system_outputs(
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
-        hypotheses[path] = translate(translator, test_set).translations
+        hypotheses[path] = translate(translator, test_set).translations  # the form below is the same or stricter
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
     normalization = "nfc" if forms - {"none"} else "none"
@@ -197,15 +197,15 @@ def score_with_glossary(
     """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
     glossary = translator.glossary
     assert glossary is not None
-    translator.use_glossary(None)
-    without = translate(translator, test_set)
-    scores_without = score_translations(without, protocol)
-    translator.use_glossary(glossary)
-    test_set = translate(translator, test_set)
-    scores = score_translations(test_set, protocol)
-    scores["terms"] = count_used(glossary, test_set.sources, test_set.translations)
-    scores["terms"]["used_without"] = count_used(glossary, without.sources, without.translations)["used"]
-    return scores_without, scores
+    results = []
+    for terms in (None, glossary):
+        translator.use_glossary(terms)
+        translated = translate(translator, test_set)
+        used = count_used(glossary, translated.sources, translated.translations)
+        results.append({**score_translations(translated, protocol), "terms": used})
+    without_glossary, with_glossary = results
+    with_glossary["terms"]["used_without"] = without_glossary.pop("terms")["used"]
+    return without_glossary, with_glossary
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:

@@ -27,11 +27,17 @@ from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
 from mtx.formatting import format_duration
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
-from mtx.runs.run_directory import find_changed_files
 from mtx.scoring.metrics import METRICS, Band, Scores, find_band, normalize_lines, parts_of
 from mtx.scoring.suspicion import suspicion
 from mtx.storage import text_files
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, stored_scores
+from mtx.storage.run_files import (
+    HYPOTHESIS_TEXT,
+    REFERENCE_TEXT,
+    SOURCE_TEXT,
+    RunLayout,
+    find_changed_files,
+    stored_scores,
+)
 from mtx.training.events import Run, Validation
 from mtx.training.hooks import Hook
 from mtx.training.schedule import highest_rate, planned_end, steps_per_epoch

@@ -28,7 +28,7 @@ from mtx.report.advice import advise_on_gains, count_by_quality, leaks, set_line
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
-from mtx.runs.status import DECIDING_METRICS, recorded_metric
+from mtx.runs.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.scoring.metrics import TestSet
 from mtx.storage.run_files import REPORT, stored_scores
 

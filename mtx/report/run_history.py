@@ -19,8 +19,15 @@ from pydantic import TypeAdapter, ValidationError
 from mtx.config.schema import Config
 from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.formatting import divide_up
-from mtx.runs.run_directory import load_config
-from mtx.runs.status import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
+from mtx.runs.run_directory import (
+    DECIDING_METRICS,
+    is_finished,
+    load_config,
+    quality,
+    read_events,
+    recorded_metric,
+    run_state,
+)
 from mtx.storage import durable
 from mtx.storage.run_files import REPORT, SCORES, RunLayout, require_run
 from mtx.training.events import Sample

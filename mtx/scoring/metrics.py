@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
@@ -22,10 +22,6 @@ from mtx.formatting import format_duration
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 from mtx.storage.text_files import Lines
-
-if TYPE_CHECKING:  # who only scores or estimates quality needs no prepared data
-    from mtx.config.schema import DataConfig
-    from mtx.data.token_store import PreparedData
 
 logger = logging.getLogger(__name__)
 
@@ -100,15 +96,6 @@ class TestSet:
             references=normalize_lines(self.references, normalization),
             more_references=[normalize_lines(lines, normalization) for lines in self.more_references],
         )
-
-
-def tests_of(data: "PreparedData", config: "DataConfig") -> list[TestSet]:
-    """The test sets of a run, each in its direction."""
-    tests = []
-    for name, store in data.tests.items():
-        src, tgt = config.language_pair(name)
-        tests.append(TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src))
-    return tests
 
 
 def score_line(name: str, scores: Scores) -> str:

@@ -21,11 +21,14 @@ from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES, Json
 from mtx.storage.run_files import (
     CTRANSLATE2_WEIGHTS,
     MODEL_CONFIG,
+    REPORT,
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
     TOKENIZER_SRC_MODEL,
     TOKENIZER_TGT_MODEL,
     WEIGHTS,
+    RunLayout,
+    checkpoint_steps,
 )
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
@@ -100,9 +103,26 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     return ModelDescription(stored.model, info, directory)
 
 
-def check_info(path: Path, info: Json) -> None:
-    """Raise a DamagedFileError with `path` if `info_of` a run has a wrong value."""
-    _check(path, _Info, info)
+def read_run(paths: RunLayout, config: Config) -> ModelDescription:
+    """The description of the model of a run without a model directory.
+
+    Args:
+        config: of the run, from `mtx.runs.run_directory.load_config`.
+
+    Raises:
+        UsageError: if the run has no checkpoint.
+        DamagedFileError: if a file of the tokenizer or the report on the data is damaged.
+    """
+    if not checkpoint_steps(paths):
+        raise UsageError(
+            f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
+        )
+    report = paths.data / REPORT
+    files = (*tokenizer_files(paths.data), REPORT)
+    durable.verify(paths.data, dict.fromkeys(files, MAX_TOKENIZER_BYTES), only_needed=True)
+    info = info_of(config, durable.read_json(report))
+    _check(report, _Info, info)
+    return ModelDescription(config.model, info, paths.data)
 
 
 def _check(path: Path, form: type[BaseModel], value: Json) -> Any:

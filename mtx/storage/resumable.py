@@ -21,7 +21,7 @@ from mtx.errors import TerminatedError, UsageError
 from mtx.formatting import counted, shell_command
 from mtx.storage import disk, durable
 from mtx.storage.streams import progress
-from mtx.storage.text_files import Line
+from mtx.storage.text_files import LineParts
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +40,17 @@ class Shard:
         UsageError: if there is no part of that name.
     """
 
-    def __init__(self, read: Callable[[], Iterable[Line]], name: str | None = None):
-        num_lines = sum(1 for _ in read())
+    def __init__(self, read: Callable[[], Iterable[LineParts]], name: str | None = None):
         match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if name is None else name)
         number = int(match[1]) if match else 0
         total = int(match[2]) if match else 0
         if not 1 <= number <= total:
             raise UsageError(f"--shard {name}: expected K/N with K from 1 to N, such as 3/16")
+        num_lines = sum(1 for _ in read())
         self.bounds = [num_lines * (number - 1) // total, num_lines * number // total]
         self._read = read
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[LineParts]:
         return islice(self._read(), *self.bounds)
 
     def __len__(self) -> int:
@@ -64,12 +64,12 @@ class ResumableRows:
 
     Attributes:
         identity: everything the rows depend on.
-        block_rows: the number of lines that are translated together.
+        block_lines: the number of lines that are translated together.
     """
 
     output: Path
     identity: dict[str, Any]
-    block_rows: int
+    block_lines: int
 
     @property
     def path(self) -> Path:
@@ -77,7 +77,7 @@ class ResumableRows:
         return self.output.with_name(f"{self.output.name}.part")
 
     @contextlib.contextmanager
-    def completed(self, lines: Shard, translate: Callable[[list[Line]], list[str]]) -> Iterator[None]:
+    def completed(self, lines: Shard, translate: Callable[[list[LineParts]], list[str]]) -> Iterator[None]:
         """Translate the lines that have no row yet. The file is removed when the context ends without an error.
 
         Args:
@@ -90,7 +90,7 @@ class ResumableRows:
         with self._lock(), progress("translating", len(lines)) as update:
             update(num_done := self._resume())
             remaining_lines = islice(lines, num_done, None)
-            while block := list(islice(remaining_lines, self.block_rows)):
+            while block := list(islice(remaining_lines, self.block_lines)):
                 self._append(translate(block))
                 update(len(block))
             yield
@@ -120,7 +120,7 @@ class ResumableRows:
             if not self._beginning.startswith(first_line):
                 raise refusal
             complete_bytes = len(first_line)
-            while len(block := list(islice(file, self.block_rows))) == self.block_rows:
+            while len(block := list(islice(file, self.block_lines))) == self.block_lines:
                 if block[-1].endswith(b"\n"):
                     num_done += len(block)
                     complete_bytes += sum(map(len, block))

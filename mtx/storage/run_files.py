@@ -1,24 +1,20 @@
-"""The files of a run and of a model directory: every name and its content: settings, checkpoints, model, scores.
+"""The files of a run and of a model directory: every name, and which of them are there.
 
-Each question has one function; none needs torch. `run_directory` opens and locks a run and reads its state.
+Each question has one function; none needs torch. `mtx.runs` opens and locks a run, and reads its settings and status.
 """
 
 import contextlib
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import did_you_mean, mtx_command
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
-
-if TYPE_CHECKING:
-    pass  # its import takes as long as all of `mtx --help`
-
 
 # In a model directory; a checkpoint has the first three, a data directory the tokenizer's
 WEIGHTS = "model.safetensors"
@@ -227,3 +223,53 @@ def stored_scores(paths: RunLayout) -> durable.Json:
         if all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf")):
             return scores
     raise DamagedFileError(f"{path}: no BLEU scores")
+
+
+def describe_sources(paths: Iterable[Path]) -> durable.Json:
+    """The content of sources.json: path, size, time and sha256 of each local file that the data is prepared from.
+
+    It is next to the data, not in it, so that the hash of the data depends only on what a run learns from, wherever its
+    files were.
+    """
+    files = [
+        {"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)}
+        for path in dict.fromkeys(paths)
+    ]
+    return {"files": files}
+
+
+def find_changed_files(record: Path) -> list[Path]:
+    """The files that differ from those in a sources.json; missing files and records are ignored.
+
+    An unreadable record counts as different.
+    """
+    return [path for path, entry in _read_record(record) if _differs(path, entry)]
+
+
+def recorded_text(record: Path) -> list[tuple[str, str]]:
+    """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
+    return [(path.name, str(entry["sha256"])) for path, entry in _read_record(record) if "sha256" in entry]
+
+
+def _read_record(record: Path) -> list[tuple[Path, durable.Json]]:
+    """The files in a sources.json; none if it is missing, and only itself, without values, if it cannot be read."""
+    try:
+        stored = durable.read_json(record)["files"] if record.exists() else []
+        return [(Path(entry["path"]), entry) for entry in stored]
+    except (DamagedFileError, KeyError, TypeError):
+        return [(record, {})]
+
+
+def _size_and_time(path: Path) -> dict[str, int]:
+    status = path.stat()
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def _differs(path: Path, entry: durable.Json) -> bool:
+    """Whether a file differs; its content is read only if its size or its time has changed."""
+    try:
+        if _size_and_time(path).items() <= entry.items():
+            return False
+        return durable.sha256(path) != entry.get("sha256")
+    except (OSError, ValueError):  # missing, or no possible path
+        return False

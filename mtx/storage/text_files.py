@@ -30,7 +30,6 @@ _SEARCHED_LINES = 10_000  # in which they are searched
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each represents a byte that is not UTF-8
 
-Lines = Sequence[str]
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
@@ -399,7 +398,8 @@ def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
         yield line[:-1].removesuffix(b"\r") if line.endswith(b"\n") else line
 
 
-Line = tuple[str, ...]  # of a text, perhaps with more, such as its prefix or its reference
+Lines = Sequence[str]
+LineParts = tuple[str, ...]  # a line, perhaps with its prefix or its reference
 Invalid = Literal["replace", "surrogateescape", "strict"]
 
 

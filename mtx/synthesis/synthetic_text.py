@@ -26,15 +26,15 @@ from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation import test_set_scores
 from mtx.evaluation.comparison import draw_table
-from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
 from mtx.scoring.metrics import TestSet
 from mtx.scoring.suspicion import suspicion
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows, Shard
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
-from mtx.storage.text_files import Line, read_lines
+from mtx.storage.text_files import LineParts, read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ Row = tuple[str, float | None]  # the translation of a line, and its score by th
 def write_pairs(
     lines: Shard,
     translated: ResumableRows,
-    translate: Callable[[list[Line]], Iterable[Row]],
+    translate: Callable[[list[LineParts]], Iterable[Row]],
     output: AbstractContextManager[IO[bytes]],
     side: Literal["src", "tgt"] = "tgt",
 ) -> Counter[str]:
@@ -168,7 +168,7 @@ def translate_text(
     if output.exists():
         return
 
-    def translate(block: list[Line]) -> Iterator[Row]:
+    def translate(block: list[LineParts]) -> Iterator[Row]:
         results = translator.hypotheses([line for line, *_ in block])
         for ranked, (_, *references) in zip(results, block, strict=True):
             yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references), None
@@ -178,7 +178,7 @@ def translate_text(
     write_pairs(lines, ResumableRows(output, origin, BLOCK_LINES), translate, durable.new_file(output), side="src")
 
 
-def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
+def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
     """The lines for the teacher: the sources of its own text with their references, then the lines of `mono`."""
     for line in read_lines(directory / TRAIN):
         source, reference = line.split("\t")
@@ -211,7 +211,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         return time.perf_counter() - started
 
     sources = test_set.sources
-    scores = score_translations(translate(translator, test_set))  # also warms up
+    scores = test_set_scores.score_translations(test_set_scores.translate(translator, test_set))  # also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
         "bleu": scores["bleu"]["score"],

@@ -14,7 +14,7 @@ import torch
 from mtx.config.schema import TrainingConfig
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
-from mtx.runs.status import DECIDING_METRICS
+from mtx.runs.run_directory import DECIDING_METRICS
 from mtx.storage import durable
 from mtx.storage.run_files import WEIGHTS, RunLayout, checkpoint_steps
 from mtx.training.build import new_model

@@ -40,7 +40,7 @@ from mtx.model.device import (
     prepare_device,
 )
 from mtx.model.translation_model import TranslationModel
-from mtx.runs.status import read_events
+from mtx.runs.run_directory import read_events
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State, load_newest, read_as

@@ -18,7 +18,7 @@ from mtx.data.sampler import SamplerState
 from mtx.decoding.model_directory import Tensors, load_tensors, save_tensors
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_size
-from mtx.runs.status import write_status
+from mtx.runs.run_directory import write_status
 from mtx.storage import disk, durable
 from mtx.storage.run_files import (
     OPTIMIZER,

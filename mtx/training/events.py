@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtx.config.schema import Config
 from mtx.errors import DeferredErrors
-from mtx.runs.status import quality
+from mtx.runs.run_directory import quality
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from mtx.config.schema import Config, TrainingConfig
 from mtx.errors import UsageError
 from mtx.formatting import format_duration, install_command
-from mtx.runs.status import DECIDING_METRICS
+from mtx.runs.run_directory import DECIDING_METRICS
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import LINE_EVERY_S, shows_progress

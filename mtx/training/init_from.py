@@ -14,7 +14,7 @@ from mtx.config.schema import Config, ModelConfig, TrainingConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.runs.run_directory import describe_model
+from mtx.runs.run_directory import load_config
 from mtx.storage import model_description
 from mtx.storage.durable import MANIFEST, Json, read_json
 from mtx.storage.run_files import SCORES, WEIGHTS, RunLayout, find_model, has_begun, is_run
@@ -92,8 +92,11 @@ def _model_directory(name: str | None) -> Path:
 def describe(name: str) -> tuple[Json, Tokenizer]:
     """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
-    run = RunLayout(directory)
-    model = describe_model(run) if is_run(directory) else model_description.read(directory, (WEIGHTS,))
+    if is_run(directory):
+        run = RunLayout(directory)
+        model = model_description.read_run(run, load_config(run))
+    else:
+        model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
     num_pieces = tokenizer.num_pieces

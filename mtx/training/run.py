@@ -26,15 +26,13 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, divide_up, format_duration
 from mtx.model.device import free_unused_memory
-from mtx.runs.run_directory import open_run
-from mtx.runs.status import read_events, track_status, write_status
+from mtx.runs.run_directory import open_run, read_events, track_status, write_status
 from mtx.scoring.metrics import (
     LONGEST_TER_S,
     Scores,
     TestSet,
     mean_scores,
     score,
-    tests_of,
     warn_about_bleu,
     write_test_set,
 )
@@ -58,7 +56,7 @@ from mtx.training.hooks import Hook, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
 from mtx.training.trainer import Trainer
-from mtx.training.validation import interleave, pick_samples
+from mtx.training.validation import interleave, pick_samples, tests_of
 
 logger = logging.getLogger(__name__)
 

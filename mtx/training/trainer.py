@@ -28,7 +28,7 @@ from mtx.formatting import divide_up
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
-from mtx.runs.status import write_status
+from mtx.runs.run_directory import write_status
 from mtx.storage.durable import Json, read_json, write_json, write_text
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State

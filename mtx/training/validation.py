@@ -29,6 +29,15 @@ from mtx.training.events import Sample, Validation
 _NUM_SAMPLES = 5
 
 
+def tests_of(data: PreparedData, config: DataConfig) -> list[metrics.TestSet]:
+    """The test sets of a run, each in its direction."""
+    tests = []
+    for name, store in data.tests.items():
+        src, tgt = config.language_pair(name)
+        tests.append(metrics.TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src))
+    return tests
+
+
 def pick_samples(sources: Lines, references: Lines, hypotheses: Lines) -> list[Sample]:
     """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))

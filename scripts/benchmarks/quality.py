@@ -31,7 +31,7 @@ import torch
 from mtx.config.settings import is_override
 from mtx.evaluation.comparison import draw_table
 from mtx.machine import num_cores
-from mtx.runs.status import read_events
+from mtx.runs.run_directory import read_events
 from mtx.storage.run_files import RunLayout, stored_scores
 from scripts.benchmarks.machine import KEEP_FREED_MEMORY, machine, versions
 

@@ -244,7 +244,7 @@ def keep(run: Path, archive: Path) -> None:
 
 def describe_run(run: Path) -> dict[str, Any]:
     """Returns the figures of a run that is over, however it ended."""
-    from mtx.runs.status import read_events
+    from mtx.runs.run_directory import read_events
     from mtx.storage.run_files import RunLayout, stored_scores
 
     events = list(read_events(RunLayout(run).metrics))

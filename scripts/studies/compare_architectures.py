@@ -46,8 +46,7 @@ from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.model.architectures import num_parameters
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import Curve, training_history
-from mtx.runs.run_directory import load_config
-from mtx.runs.status import read_events
+from mtx.runs.run_directory import load_config, read_events
 from mtx.storage.run_files import RunLayout
 from scripts.docs import pictures
 from scripts.studies.trainings import Training, run_all, write_tables

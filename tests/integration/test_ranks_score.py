@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mtx.errors import MtxError
-from mtx.runs.status import read_status
+from mtx.runs.run_directory import read_status
 from tests.integration.commands import TINY, check_error, events, mtx, write_tsv
 from tests.ranks import start_ranks
 

@@ -23,7 +23,7 @@ from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_sets import test_sets_of_runs as sets_of_runs
 from mtx.interop.huggingface import export_huggingface
-from mtx.runs.status import read_events
+from mtx.runs.run_directory import read_events
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import REPORT, WEIGHTS

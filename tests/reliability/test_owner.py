@@ -101,7 +101,7 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
 
 def look(run: Path, state: str, times: int) -> None:
     """In a new process: what `mtx status` tells, many times."""
-    from mtx.runs.status import read_status
+    from mtx.runs.run_directory import read_status
 
     found = [read_status(run).state for _ in range(times)]
     assert found == [state] * times, found

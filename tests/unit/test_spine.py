@@ -19,8 +19,7 @@ DIRECTIONS = {"config/schema.py", "decoding/translator.py", "storage/model_descr
 DIRECTIONS |= {"training/init_from.py"}  # inherits those of the model
 DIRECTIONS |= {f"data/{name}.py" for name in ("held_out", "prepare", "sources", "tokenizer")}
 READERS = {f"data/{name}.py" for name in ("bilingual", "folders", "language_detection", "readers", "tables")}
-READERS |= {"data/text_arguments.py"}
-READERS |= {"data/translation_memories.py"}
+READERS |= {f"data/{name}.py" for name in ("text_arguments", "translation_memories")}
 READERS |= {"data/sentencepiece_models.py"}  # reads the language tokens of published models
 TABLE = "model/architectures.py"  # of architectures, whose modules are imported when one of them is asked for
 

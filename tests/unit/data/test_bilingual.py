@@ -69,20 +69,20 @@ def test_a_side_that_the_file_does_not_name_is_the_other_one() -> None:
     assert blocks(("de", "en"), {UNKNOWN: "dog", "de": "Hund"})[0].tgt == ["dog"]
     assert blocks(("en", "de"), {"en": "dog", UNKNOWN: "Hund"})[0].tgt == ["Hund"]
     unnamed = Unit(1, [Variant(UNKNOWN, "dog"), Variant(UNKNOWN, "Hund")])
-    (block,) = BilingualReader(lambda _: [unnamed])(FILE, ("en", "de"))
+    (block,) = BilingualReader(lambda _: iter([unnamed]))(FILE, ("en", "de"))
     assert (block.src, block.tgt) == (["dog"], ["Hund"])
 
 
 def test_a_unit_has_its_limits_and_an_empty_text_hides_no_other() -> None:
     many = Unit(7, [Variant(language, f"{number}") for number in range(40) for language in ("en", "de")])
     with pytest.raises(DataError, match="memory:7: a unit has 40 sources and 40 translations"):
-        list(BilingualReader(lambda _: [many])(FILE, ("en", "de")))
+        list(BilingualReader(lambda _: iter([many]))(FILE, ("en", "de")))
     assert blocks(("en", "de"), {"en": "", "en-GB": "dog", "de": "Hund"})[0].src == ["dog"]
 
 
 def test_several_translations_are_several_pairs() -> None:
     unit = Unit(7, [Variant("en", "dog", 5), Variant("de", "Hund", 9), Variant("de", "Köter", 3)])
-    (block,) = BilingualReader(lambda _: [unit])(FILE, ("en", "de"))
+    (block,) = BilingualReader(lambda _: iter([unit]))(FILE, ("en", "de"))
     assert (block.lines, block.tgt, block.dates) == ([7, 7], ["Hund", "Köter"], [9, 5])
 
 

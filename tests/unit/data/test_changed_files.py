@@ -7,8 +7,8 @@ import pytest
 
 from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data.sources import find_corpora
-from mtx.runs.run_directory import describe_sources, find_changed_files
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
 
 TOKENIZER = TokenizerConfig()
 

@@ -19,7 +19,7 @@ from mtx.data.sources import Corpora, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.runs.run_directory import describe_sources
+from mtx.storage.run_files import describe_sources
 
 from .corpus_files import write, write_parquet
 from .sentences import sentences

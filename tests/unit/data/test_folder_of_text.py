@@ -16,8 +16,8 @@ from mtx.data.sources import Corpus, find_corpora
 from mtx.data.tables import log_once
 from mtx.data.text_arguments import describe, describe_languages
 from mtx.errors import UsageError
-from mtx.runs.run_directory import describe_sources, find_changed_files
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
 from tests.unit.data.corpus_files import find_languages
 from tests.unit.data.sentences import sentences
 

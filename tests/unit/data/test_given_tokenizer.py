@@ -20,8 +20,8 @@ from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.interop.huggingface import export_huggingface
-from mtx.runs.run_directory import describe_sources, find_changed_files
 from mtx.storage import durable
+from mtx.storage.run_files import describe_sources, find_changed_files
 from tests.exports import lively_bundle
 from tests.integration.commands import write_tsv
 from tests.unit.interop import peers

@@ -82,7 +82,7 @@ def test_a_reading_does_not_continue_after_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "b.tsv", "f.po", "g.tmx"])
-def test_a_file_is_opened_once_for_its_languages_and_its_size(
+def test_a_file_is_read_once_for_its_languages_and_its_size(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / name, FORMS[name])

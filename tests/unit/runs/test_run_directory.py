@@ -15,8 +15,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, key_names, leaves
 from mtx.errors import UsageError
 from mtx.report.run_history import improvement, training_history
-from mtx.runs.run_directory import check_settings, open_run
-from mtx.runs.status import quality, read_events, recorded_metric
+from mtx.runs.run_directory import check_settings, open_run, quality, read_events, recorded_metric
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 

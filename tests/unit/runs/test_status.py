@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-import mtx.runs.status
+import mtx.runs.run_directory
 from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.report.run_history import training_history
-from mtx.runs.status import KILLED, RunState, is_finished, read_events, read_status, run_state
+from mtx.runs.run_directory import KILLED, RunState, is_finished, read_events, read_status, run_state
 from mtx.storage import durable
 from mtx.storage.run_files import (
     RunLayout,
@@ -75,7 +75,7 @@ def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
-    assert mtx.runs.status._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
+    assert mtx.runs.run_directory._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
 
 
 def test_the_events_of_a_long_run_take_little_memory_and_its_status_few_of_them(

@@ -8,7 +8,7 @@ import pytest
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
-from mtx.runs.status import read_status
+from mtx.runs.run_directory import read_status
 from mtx.storage import durable
 from mtx.storage.run_files import (
     MARIAN_SOURCE_MODEL,

@@ -15,7 +15,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage.resumable import ResumableRows, Shard
-from mtx.storage.text_files import Line, read_lines
+from mtx.storage.text_files import LineParts, read_lines
 from mtx.synthesis import synthetic_text
 from mtx.synthesis.synthetic_text import (
     DISTILLED,
@@ -48,7 +48,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def in_rows(translate: Callable[[list[str]], list[str]]) -> Callable[[list[Line]], list[Row]]:
+def in_rows(translate: Callable[[list[str]], list[str]]) -> Callable[[list[LineParts]], list[Row]]:
     return lambda block: [(translation, None) for translation in translate([line for line, *_ in block])]
 
 

@@ -12,8 +12,7 @@ from filelock import FileLock
 from mtx.config import settings
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError
 from mtx.formatting import format_duration
-from mtx.runs.run_directory import is_locked
-from mtx.runs.status import read_status
+from mtx.runs.run_directory import is_locked, read_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import State
 from mtx.training.events import Validation
