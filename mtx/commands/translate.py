@@ -283,9 +283,8 @@ class Findings:
         """Log the counts, with the first lines that lack a term."""
         if self._num_unlike:
             logger.warning(
-                "%s of %s are unlike the validation text of this model, and have no estimate of quality",
-                f"{self._num_unlike:,}",
-                counted(self._num_estimates, self._unit),
+                f"{self._num_unlike:,} of {counted(self._num_estimates, self._unit)} are unlike the validation text of "
+                "this model, and have no estimate of quality"
             )
         if self._translator.glossary:
             usage = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
@@ -444,10 +443,6 @@ def translate_document(
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     review.write()
     if suspicious:
-        logger.warning(
-            "%s: suspicious translations to check: %s, such as: %s",
-            file,
-            f"{len(suspicious):,}",
-            suspicious[0][:_SHOWN_CHARS],
-        )
+        example = suspicious[0][:_SHOWN_CHARS]
+        logger.warning(f"{file}: suspicious translations to check: {len(suspicious):,}, such as: {example}")
     findings.log()

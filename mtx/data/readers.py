@@ -169,12 +169,12 @@ class PairFile:
         if isinstance(self._reader, ItemReader):
             items, unread = tee(self._reader.items(self.path))
             read = partial(self._reader.pairs, self.path, unread)
-            if isinstance(self._reader, BilingualReader):
-                result = _languages_of_units(items)
-            else:
+            if self.is_table:
                 names: list[str] = next(items, [])
                 pairs = self._reader.pairs(self.path, chain([names], items), PLAIN_NAMES, columns)
                 result = self._languages_of_columns(names, pairs, columns)
+            else:
+                result = _languages_of_units(items)
         else:
             result = self._languages_of_columns(self._read_names(), read(PLAIN_NAMES, columns), columns)
         self._continue = read  # not after an error, which ends the reading
@@ -189,8 +189,8 @@ class PairFile:
         column_of = {language: name for name in names if (language := language_of_column(name))}
         if len(column_of) > 2:
             column_of = {key: name for key, name in column_of.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-        are_keys = not isinstance(self._reader, TableReader)
-        if len(column_of) == 1 and len(names) == 2 and are_keys and all(map(is_code, names)):
+        are_cells = isinstance(self._reader, TableReader)
+        if len(column_of) == 1 and len(names) == 2 and not are_cells and all(map(is_code, names)):
             return [*map(code_of, names)], "its header"  # one of them may be an unknown language
         if len(column_of) >= 2:
             return [*column_of], "its header"

@@ -43,7 +43,6 @@ from mtx.storage.text_files import printable, read_lines, replace_invalid, unlik
 
 log = logging.getLogger(__name__)
 
-_RENAME = "correct the names of its files, or the languages that its columns or units name"
 _SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
@@ -72,11 +71,6 @@ class Corpus:
     weight: float | None = 1.0
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
-
-    @property
-    def is_table(self) -> bool:
-        """Whether data.columns may name its columns."""
-        return self.is_folder or (self.pair_file is not None and self.pair_file.is_table)
 
     def example(self, pairs: PairGroup) -> durable.Json:
         """The first of some pairs as report.json shows it, safe to print on a terminal; in a folder, with its file."""
@@ -163,7 +157,10 @@ def find_corpora(data: DataConfig) -> Corpora:
         for key, name in _name_test_sets(data.test)
     }
     corpora = Corpora(train, valid, tests)
-    if data.columns and not any(corpus.is_table for corpus in corpora.all_corpora()):
+    may_have_columns = [
+        corpus.pair_file.is_table if corpus.pair_file else corpus.is_folder for corpus in corpora.all_corpora()
+    ]
+    if data.columns and not any(may_have_columns):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
 
@@ -407,7 +404,9 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or not corpus.pair_file or corpus.pair_file.languages()[1] != ITS_TEXT:
-                        hint = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
+                        hint = "correct the names of its files, or the languages that its columns or units name"
+                        if columns:
+                            hint = f"data.columns={','.join(columns[::-1])}"
                         raise UsageError(f"{corpus.name}: source and target are swapped", hint)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield _swap_sides(block) if is_swapped else block

@@ -132,8 +132,7 @@ class ItemReader:
 
     def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """See `Reader`."""
-        blocks: Iterator[PairBlock] = self.pairs(path, self.items(path), languages, columns)
-        return blocks
+        return self.pairs(path, self.items(path), languages, columns)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

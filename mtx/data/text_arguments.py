@@ -80,10 +80,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     Raises:
         UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    values = dict[str, str]()
-    for override in overrides:
-        key, _, value = override.partition("=")
-        values[key] = value
+    values = {key: value for key, _, value in (override.partition("=") for override in overrides)}
     languages = values.get("data.src", "src"), values.get("data.tgt", "tgt")
     kinds = set[bool | None]()
     for name in names:
@@ -147,8 +144,8 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
-            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
-            log.info(text, place, src, tgt, origin, tgt, src)
+            opposite = f"data.src={tgt} data.tgt={src}"
+            log.info(f"{place}: {src} to {tgt} (from {origin}); for the opposite direction: {opposite}")
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     hint = "name both data.src and data.tgt, or data.columns=SRC,TGT"

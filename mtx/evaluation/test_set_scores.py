@@ -94,9 +94,7 @@ def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> S
     tgt = test_set.tgt or language_of(references)
     for side, lines in (("references", references), ("translations", test_set.translations)):
         if tgt and (actual_language := Profile.of(map(str.lower, lines)).other_language(tgt)):
-            logger.warning(
-                "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
-            )
+            logger.warning(f"{test_set.name}: the {side} are in {actual_language}, not {tgt}; are sides swapped?")
     scores = score(test_set.translations, references, test_set.tgt, test_set.more_references, score_with_interval)
     if protocol is not None:
         scores[protocol.name] = protocol.score(test_set.translations, references, *test_set.more_references)
@@ -133,7 +131,7 @@ def system_outputs(
     """
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
-        logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
+        logger.info(f"translating {test_set.name} by {path}: {len(test_set.sources):,} sentences")
         hypotheses[path] = translate(translator, test_set).translations  # the form below is the same or stricter
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
@@ -168,9 +166,8 @@ def evaluate_tests(
     options = translator.options
     search = config.decoding
     is_run_search = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
-    for test_set in tests_of(data, config.data):
+    for test_set in tests_of(data, config, options.beam_size):
         name = test_set.name
-        logger.info(f"translating {name}: {len(test_set.sources):,} sentences, beam size {options.beam_size}")
         test_set = translate(translator, test_set)
         scores[name] = score_translations(test_set, protocol)
         if is_run_search:

@@ -42,8 +42,7 @@ class Shard:
 
     def __init__(self, read: Callable[[], Iterable[LineParts]], name: str | None = None):
         match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if name is None else name)
-        number = int(match[1]) if match else 0
-        total = int(match[2]) if match else 0
+        number, total = map(int, match.groups()) if match else (0, 0)
         if not 1 <= number <= total:
             raise UsageError(f"--shard {name}: expected K/N with K from 1 to N, such as 3/16")
         num_lines = sum(1 for _ in read())
@@ -54,8 +53,7 @@ class Shard:
         return islice(self._read(), *self.bounds)
 
     def __len__(self) -> int:
-        start, end = self.bounds
-        return end - start
+        return self.bounds[1] - self.bounds[0]
 
 
 @dataclass(frozen=True)

@@ -226,9 +226,7 @@ def _score(run: Run, ranks: Ranks, hooks: Sequence[Hook]) -> None:
         threads=run.runtime.threads,
         batch_tokens=run.config.decoding.batch_tokens,
     )
-    beam_size = translator.options.beam_size
-    for test_set in tests_of(run.data, run.config.data):
-        logger.info(f"translating {test_set.name}: {len(test_set.sources):,} sentences, beam size {beam_size}")
+    for test_set in tests_of(run.data, run.config, translator.options.beam_size):
         view = translator.to(test_set.tgt, test_set.src)
         sources = test_set.sources[ranks.rank :: ranks.size]
         tests.append((test_set, interleave(ranks.gather(_translate, view, sources))))

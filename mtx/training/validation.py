@@ -6,6 +6,7 @@ own languages, and the mean of their scores counts.
 """
 
 import itertools
+import logging
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mtx.config.schema import Config, DataConfig
+from mtx.config.schema import Config
 from mtx.data.sampler import Ints
 from mtx.data.token_store import PreparedData
 from mtx.decoding.options import Placement, SearchOptions
@@ -28,14 +29,15 @@ from mtx.training.events import Sample, Validation
 
 _NUM_SAMPLES = 5
 
+logger = logging.getLogger(__name__)
 
-def tests_of(data: PreparedData, config: DataConfig) -> list[metrics.TestSet]:
-    """The test sets of a run, each in its direction."""
-    tests = []
+
+def tests_of(data: PreparedData, config: Config, beam_size: int | None) -> Iterator[metrics.TestSet]:
+    """The test sets of a run, each in its direction; logs each one that is to be translated."""
     for name, store in data.tests.items():
-        src, tgt = config.language_pair(name)
-        tests.append(metrics.TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src))
-    return tests
+        src, tgt = config.data.language_pair(name)
+        logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {beam_size}")
+        yield metrics.TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
 
 
 def pick_samples(sources: Lines, references: Lines, hypotheses: Lines) -> list[Sample]:
@@ -53,19 +55,17 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
     """
     if config.training.best_metric != "auto":
         return config.training.best_metric
-    for _, tgt, rows in _directions(config.data, data):
+    for _, tgt, rows in _directions(config, data):
         _, references = data.valid.texts(rows)
         if metrics.too_short_for_bleu(references, tgt):
             return "chrf"
     return "bleu"
 
 
-def _directions(
-    config: DataConfig, data: PreparedData, number: int = 0, size: int = 1
-) -> Iterator[tuple[str, str, Ints]]:
+def _directions(config: Config, data: PreparedData, number: int = 0, size: int = 1) -> Iterator[tuple[str, str, Ints]]:
     """Source, target and rows of each direction in the validation set, or in one rank's part of it."""
     rows = np.arange(number, data.valid.num_pairs, size)
-    for direction, (src, tgt) in enumerate(config.language_pairs):
+    for direction, (src, tgt) in enumerate(config.data.language_pairs):
         is_of_direction = data.valid.corpus[rows] == direction
         if is_of_direction.any():
             yield src, tgt, rows[is_of_direction]
@@ -87,7 +87,7 @@ def validate_part(
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
     hypotheses = np.empty(len(rows), object)
-    for src, tgt, direction_rows in _directions(config.data, data, number, size):
+    for src, tgt, direction_rows in _directions(config, data, number, size):
         view = translator.to(tgt, src)
         # an explicit choice, which is not logged at each validation
         view.options = replace(view.options, split_sentences=view.splitter is not None)
@@ -115,7 +115,7 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
 
     def score(name: str) -> dict[str, float]:
         by_direction = {}
-        for src, tgt, rows in _directions(config.data, data):
+        for src, tgt, rows in _directions(config, data):
             direction_hypotheses = [hypotheses[row] for row in rows]
             direction_references = [references[row] for row in rows]
             scores = metrics.score(direction_hypotheses, direction_references, tgt, metrics=[name])

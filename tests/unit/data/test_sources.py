@@ -264,7 +264,7 @@ def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
     for name in ("memory.tmx", "memory.xml", "memory.tsv", "memory", "MEMORY.TMX.gz"):
         write(tmp_path / name.replace("GZ", "gz"), MEMORY.format("ein Hund"))
         memory = find(tmp_path, train=(name,)).train[0]
-        assert pairs_of_memory(memory) == [("a dog", "ein Hund")] and not memory.is_table
+        assert pairs_of_memory(memory) == [("a dog", "ein Hund")] and memory.pair_file and not memory.pair_file.is_table
         corpora = find(tmp_path, train=(name,), valid=name, test=(name,))
         assert all(pairs_of_memory(corpus) == [("a dog", "ein Hund")] for corpus in corpora.all_corpora())
 
