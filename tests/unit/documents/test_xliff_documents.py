@@ -204,6 +204,15 @@ def test_a_unit_of_only_an_emoji_gets_its_target(tmp_path: Path) -> None:
     assert result_of(result, tmp_path) == result
 
 
+@pytest.mark.parametrize("content", [
+    '<source><ph id="1">👍</ph></source><target state="translated"><ph id="1">👍</ph></target>',
+    '<source>a <mrk mtype="protected">B</mrk></source><target><mrk mtype="protected">B</mrk></target>',
+    "<source>a %s</source><target>%s</target>",
+])  # fmt: skip
+def test_a_code_is_no_text_and_any_text_of_a_target_is_a_translation(content: str, tmp_path: Path) -> None:
+    assert result_of(unit(content), tmp_path) == unit(content)
+
+
 def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:
     assert f"<target{STATE}>%1$@ A {{{{name}}}}</target>" in result_of(
         unit("<source>%1$@ a {{name}}</source>"), tmp_path
