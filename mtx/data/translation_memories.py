@@ -258,6 +258,8 @@ def _texts(node: Node) -> Iterator[str]:
             yield child
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
+        elif ":" in child.name:
+            continue  # it belongs to another program
         elif kind := child.code_kind:
             if kind == "alone":
                 yield ALONE
