@@ -564,7 +564,7 @@ def edit_po(
             partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, estimates),
         )
         yield from in_unit([*sorted(notes, key=attrgetter("start")), note], segments)
-        yield from edits
+        yield from sorted(edits, key=attrgetter("start"))
 
 
 def _read_message(text: str, dialect: str | None, untranslated: Counter[str]) -> Iterator[Edit]:

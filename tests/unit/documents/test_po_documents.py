@@ -52,6 +52,12 @@ def test_a_message_of_only_an_emoji_gets_its_translation(tmp_path: Path) -> None
     assert translated(tmp_path / "a.po", text.format("")) == "#, fuzzy\n" + text.format("❤️")
 
 
+def test_forms_stay_in_their_order(tmp_path: Path) -> None:
+    text = 'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[2] "{}"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\n'
+    result = translated(tmp_path / "a.po", text.format("", "", ""))
+    assert result == "#, fuzzy\n" + text.format("%d FILES", "A FILE", "%d FILES")
+
+
 def test_plurals_flags_and_obsolete_messages(tmp_path: Path) -> None:
     text = """#, c-format
 #~ msgid "old"
