@@ -148,7 +148,7 @@ class ScoresBefore(Hook):
         if run.state.init_sha256 and not run.state.step:
             from mtx.training import init_from
 
-            logger.info("scoring %s before training", config.training.init_from)
+            logger.info(f"scoring {config.training.init_from} before training")
             initial_translator = init_from.translator(config, run.runtime.device)
             evaluate_tests(initial_translator, run.data, config, run.paths.before)
 
@@ -267,7 +267,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             [hypotheses_before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
             hypotheses_after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
-            logger.warning("%s; the effect of training on %s is unknown", error, name)
+            logger.warning(f"{error}; the effect of training on {name} is unknown")
             continue
         systems = [System("before", hypotheses_before), System("after", hypotheses_after)]
         result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])
