@@ -443,6 +443,10 @@ def translate_document(
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     review.write()
     if suspicious:
-        example = suspicious[0][:_SHOWN_CHARS]
-        logger.warning(f"{file}: suspicious translations to check: {len(suspicious):,}, such as: {example}")
+        logger.warning(
+            "%s: suspicious translations to check: %s, such as: %s",
+            file,
+            f"{len(suspicious):,}",
+            suspicious[0][:_SHOWN_CHARS],
+        )
     findings.log()

@@ -57,11 +57,6 @@ class Unit:
     src_language: str = field(default=UNKNOWN, compare=False)
     problem: str = field(default="", compare=False)
 
-    @property
-    def with_text(self) -> list[Variant]:
-        """Its variants that are not empty."""
-        return [variant for variant in self.variants if variant.text]
-
 
 @dataclass(frozen=True)
 class BilingualReader(ItemReader):
@@ -155,8 +150,9 @@ def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Var
 
     An unnamed text serves as any language, unless `columns` are the languages: then several directions are possible.
     """
-    src, tgt = (nearest(unit.with_text, language) for language in languages)
-    unnamed = [variant for variant in unit.with_text if variant.language == UNKNOWN and columns != languages]
+    variants = [variant for variant in unit.variants if variant.text]
+    src, tgt = (nearest(variants, language) for language in languages)
+    unnamed = [variant for variant in variants if variant.language == UNKNOWN and columns != languages]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
-from mtx.config.schema import Config, DataConfig, TokenizerConfig, pairs_of
+from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.bilingual import UNREAD_DATE
 from mtx.data.cleaning import (
@@ -166,7 +166,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
         num_drawn = weights @ [tally.num_kept for tally in tallies]
         text = ChosenText(cleaned_path, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
-        tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, data, text, tags)
+        tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
         _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
@@ -422,15 +422,15 @@ class ChosenText:
         return chain.from_iterable(chain(*self.sample()))
 
 
-def _learn_tokenizer(config: TokenizerConfig, data: DataConfig, text: ChosenText, tags: list[str]) -> Tokenizer:
+def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     learn = partial(
         train_tokenizer,
-        config=config,
+        config=config.tokenizer,
         num_pairs=text.num_pairs,
         tags=tags,
-        has_marks=data.terms is not None,
-        languages=[tgt for _, tgt in pairs_of(data.directions)],
+        has_marks=config.data.terms is not None,
+        languages=[tgt for _, tgt in pairs_of(config.data.directions)],
     )
     if text.num_pairs <= _FEW_PAIRS:
         tokenizer = learn(text)

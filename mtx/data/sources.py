@@ -157,10 +157,9 @@ def find_corpora(data: DataConfig) -> Corpora:
         for key, name in _name_test_sets(data.test)
     }
     corpora = Corpora(train, valid, tests)
-    may_have_columns = [
+    if data.columns and not any(
         corpus.pair_file.is_table if corpus.pair_file else corpus.is_folder for corpus in corpora.all_corpora()
-    ]
-    if data.columns and not any(may_have_columns):
+    ):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
 
@@ -204,7 +203,7 @@ def _find_directions(
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
                 if not corpus.is_folder:
                     corpus = _in_order(corpus, data.columns)
-                if corpus.languages != pair and corpus.languages == pair[::-1]:
+                if corpus.languages == pair[::-1] != pair:
                     corpus = _opposite(corpus)
                 corpora.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:

@@ -144,8 +144,8 @@ def describe_languages(resolved: Resolved, names: Sequence[str] = ()) -> list[st
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
-            opposite = f"data.src={tgt} data.tgt={src}"
-            log.info(f"{place}: {src} to {tgt} (from {origin}); for the opposite direction: {opposite}")
+            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
+            log.info(text, place, src, tgt, origin, tgt, src)
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     hint = "name both data.src and data.tgt, or data.columns=SRC,TGT"

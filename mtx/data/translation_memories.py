@@ -258,8 +258,6 @@ def _texts(node: Node) -> Iterator[str]:
             yield child
         elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
-        elif ":" in child.name:
-            continue  # it belongs to another program
         elif kind := child.code_kind:
             if kind == "alone":
                 yield ALONE
@@ -398,12 +396,12 @@ class Message:
 
         Of several forms of a plural, msgstr[0] translates the singular; a single form serves any number.
         """
-        keywords = sorted(keyword for keyword in self.texts if keyword.startswith("msgstr"))
+        keywords = [keyword for keyword in self.texts if keyword.startswith("msgstr")]
         if "msgid_plural" not in self.texts:
             return dict.fromkeys(keywords[:1], "msgid")
         forms = dict.fromkeys(keywords, "msgid_plural")
-        if len(keywords) > 1:
-            forms[keywords[0]] = "msgid"
+        if len(keywords) > 1 and "msgstr[0]" in keywords:
+            forms["msgstr[0]"] = "msgid"
         return forms
 
     def header_field(self, name: str) -> str:
@@ -429,7 +427,7 @@ def read_po(path: Path) -> Iterator[Unit]:
                 tgt_language = header_target or tgt_language
                 date = date_of(message.header_field("PO-Revision-Date"))
                 continue
-            translations = {source: message.texts[form] for form, source in message.forms.items()}
+            translations = {source: message.texts[form] for form, source in sorted(message.forms.items())}
             if message.is_fuzzy or not translations:
                 translations = dict.fromkeys(["msgid", "msgid_plural"], "")
             for source, translation in sorted(translations.items()):

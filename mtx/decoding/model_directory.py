@@ -164,7 +164,7 @@ def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Pat
     """The best checkpoint of a run that has no model directory yet: what it is, its tokenizer, and its weights."""
     from mtx.runs.run_directory import load_config  # a model directory needs no settings of a run
 
-    described = model_description.read_run(paths, load_config(paths))
+    described = model_description.read_run(paths, load_config)
     tokenizer = Tokenizer.load(paths.data)
     steps = checkpoint_steps(paths)
     best_step = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")

@@ -295,12 +295,13 @@ def _edit_unit(
     definitions = _definitions(unit)
     has_confirmed = old_text != "" and any(_has_value(attributes, _CONFIRMED) for attributes in definitions.values())
     replaces_text = overwrite or old_text == "" or find_translation(unit, sides) is None
+    may_replace = replaces_text and not has_confirmed
     template = sides.get("seg-source", source)
     if not _has_text(parse_text(template), plain_text(template)):
         template = source
     sources = marks_of(template)
     targets = marks_of(target) if target else {}
-    fills_marks = _fills_marks(sources, targets, target, may_replace=replaces_text and not has_confirmed)
+    fills_marks = _fills_marks(sources, targets, target, may_replace)
     if not sources and not fills_marks:
         sources = {"": [template]}
     contents = dict[Node, Marked | str]()
@@ -314,9 +315,9 @@ def _edit_unit(
         for mark in marks:
             segment = parse_text(mark)
             place = target_marks[0] if fills_marks else mark
-            if is_confirmed and _is_copy(plain_text(mark), old_mark_text):
+            if fills_marks and is_confirmed and _is_copy(plain_text(mark), old_mark_text):
                 untranslated["locked segment"] += 1
-            if old_mark_text and (is_confirmed or not replaces_text):
+            if old_mark_text and (is_confirmed or not (replaces_text if fills_marks else may_replace)):
                 contents[place] = document[target_marks[0].inner_start : target_marks[0].inner_end]
             elif _has_text(segment, plain_text(mark)):
                 contents[place] = "" if _must_stay(segment, untranslated, _has_value(definition, _LOCKED)) else segment
@@ -430,7 +431,7 @@ def _fill(document: str, node: Node, segment: Marked) -> Edit:
 
 def _has_text(segment: Marked, text: str) -> bool:
     """Whether a segment has words or emoji; codes of other programs do not count, so `text` is without them."""
-    return bool(bare(segment)[0] or _EMOJI.search(text))
+    return bool(bare(segment)[0] or (segment and _EMOJI.search(text)))
 
 
 def _definitions(node: Node) -> dict[str, dict[str, str]]:
@@ -460,7 +461,7 @@ def edit_tmx(
     for node in read_units(path, "TMX", document):
         tuvs = node.named("tuv")
         unit = read_tmx_unit(node)
-        sources = nearest(unit.with_text, languages[0])
+        sources = nearest([variant for variant in unit.variants if variant.text], languages[0])
         targets = nearest(unit.variants, languages[1])
         target = next(iter([variant for variant in targets if variant.text] or targets), None)
         if not sources:
@@ -564,7 +565,7 @@ def edit_po(
             partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, estimates),
         )
         yield from in_unit([*sorted(notes, key=attrgetter("start")), note], segments)
-        yield from sorted(edits, key=attrgetter("start"))
+        yield from edits
 
 
 def _read_message(text: str, dialect: str | None, untranslated: Counter[str]) -> Iterator[Edit]:

@@ -132,7 +132,7 @@ def translate_document(
         num_segments += len(pairs) - num_unwritten
     kinds = ", ".join(counted(number, kind) for kind, number in untranslated.most_common() if number)
     what_is_left = f", {untranslated.total():,} left ({kinds})" if kinds else ""
-    logger.info(f"{path}: {counted(num_segments, 'segment')} translated{what_is_left}")
+    logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), what_is_left)
     # a character that the encoding lacks becomes a character reference of XML and HTML
     return (head + text).encode(codec, "xmlcharrefreplace")
 

@@ -94,7 +94,9 @@ def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> S
     tgt = test_set.tgt or language_of(references)
     for side, lines in (("references", references), ("translations", test_set.translations)):
         if tgt and (actual_language := Profile.of(map(str.lower, lines)).other_language(tgt)):
-            logger.warning(f"{test_set.name}: the {side} are in {actual_language}, not {tgt}; are sides swapped?")
+            logger.warning(
+                "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
+            )
     scores = score(test_set.translations, references, test_set.tgt, test_set.more_references, score_with_interval)
     if protocol is not None:
         scores[protocol.name] = protocol.score(test_set.translations, references, *test_set.more_references)
@@ -131,7 +133,7 @@ def system_outputs(
     """
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
-        logger.info(f"translating {test_set.name} by {path}: {len(test_set.sources):,} sentences")
+        logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
         hypotheses[path] = translate(translator, test_set).translations  # the form below is the same or stricter
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
@@ -148,7 +150,7 @@ class ScoresBefore(Hook):
         if run.state.init_sha256 and not run.state.step:
             from mtx.training import init_from
 
-            logger.info(f"scoring {config.training.init_from} before training")
+            logger.info("scoring %s before training", config.training.init_from)
             initial_translator = init_from.translator(config, run.runtime.device)
             evaluate_tests(initial_translator, run.data, config, run.paths.before)
 
@@ -267,7 +269,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             [hypotheses_before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
             hypotheses_after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
-            logger.warning(f"{error}; the effect of training on {name} is unknown")
+            logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
         systems = [System("before", hypotheses_before), System("after", hypotheses_after)]
         result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])

@@ -43,7 +43,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         MtxError: as training would before its first step, except for disk space, which is not checked.
     """
     paths = RunLayout(Path(config.run_dir))
-    require_tensorboard(config.training)
+    require_tensorboard(config)
     refuse_foreign(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it

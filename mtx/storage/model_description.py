@@ -5,7 +5,7 @@ A directory is untrusted: every file is compared with the manifest, and its size
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -103,11 +103,11 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     return ModelDescription(stored.model, info, directory)
 
 
-def read_run(paths: RunLayout, config: Config) -> ModelDescription:
+def read_run(paths: RunLayout, load_config: Callable[[RunLayout], Config]) -> ModelDescription:
     """The description of the model of a run without a model directory.
 
     Args:
-        config: of the run, from `mtx.runs.run_directory.load_config`.
+        load_config: from `mtx.runs.run_directory`.
 
     Raises:
         UsageError: if the run has no checkpoint.
@@ -120,6 +120,7 @@ def read_run(paths: RunLayout, config: Config) -> ModelDescription:
     report = paths.data / REPORT
     files = (*tokenizer_files(paths.data), REPORT)
     durable.verify(paths.data, dict.fromkeys(files, MAX_TOKENIZER_BYTES), only_needed=True)
+    config = load_config(paths)
     info = info_of(config, durable.read_json(report))
     _check(report, _Info, info)
     return ModelDescription(config.model, info, paths.data)

@@ -26,8 +26,8 @@ from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation import test_set_scores
 from mtx.evaluation.comparison import draw_table
+from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
 from mtx.scoring.metrics import TestSet
 from mtx.scoring.suspicion import suspicion
@@ -54,7 +54,7 @@ Row = tuple[str, float | None]  # the translation of a line, and its score by th
 def write_pairs(
     lines: Shard,
     translated: ResumableRows,
-    translate: Callable[[list[LineParts]], Iterable[Row]],
+    translate_block: Callable[[list[LineParts]], Iterable[Row]],
     output: AbstractContextManager[IO[bytes]],
     side: Literal["src", "tgt"] = "tgt",
 ) -> Counter[str]:
@@ -63,7 +63,7 @@ def write_pairs(
     Args:
         lines: the text, one sentence a line, each with its reference if it has one.
         translated: the finished translations; removed at the end.
-        translate: returns the rows of a block of lines.
+        translate_block: returns the rows of a block of lines.
         side: the side of the lines in the pairs.
 
     Returns:
@@ -73,7 +73,9 @@ def write_pairs(
         UsageError: if `translated` belongs to other translations.
     """
     counts = Counter[str]()
-    with translated.completed(lines, lambda block: [json.dumps(row, ensure_ascii=False) for row in translate(block)]):
+    with translated.completed(
+        lines, lambda block: [json.dumps(row, ensure_ascii=False) for row in translate_block(block)]
+    ):
         known_scores = sorted(value for _, value in _rows(translated) if value is not None)
         num_worst = int(WORST_SHARE * len(known_scores))
         highest_dropped = known_scores[num_worst - 1] if num_worst else float("-inf")
@@ -168,14 +170,16 @@ def translate_text(
     if output.exists():
         return
 
-    def translate(block: list[LineParts]) -> Iterator[Row]:
+    def translate_block(block: list[LineParts]) -> Iterator[Row]:
         results = translator.hypotheses([line for line, *_ in block])
         for ranked, (_, *references) in zip(results, block, strict=True):
             yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references), None
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     lines = Shard(lambda: source_lines(directory, mono))
-    write_pairs(lines, ResumableRows(output, origin, BLOCK_LINES), translate, durable.new_file(output), side="src")
+    write_pairs(
+        lines, ResumableRows(output, origin, BLOCK_LINES), translate_block, durable.new_file(output), side="src"
+    )
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
@@ -211,7 +215,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         return time.perf_counter() - started
 
     sources = test_set.sources
-    scores = test_set_scores.score_translations(test_set_scores.translate(translator, test_set))  # also warms up
+    scores = score_translations(translate(translator, test_set))  # also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
         "bleu": scores["bleu"]["score"],

@@ -20,7 +20,7 @@ import torch
 
 from mtx import machine
 from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig
+from mtx.config.schema import Config
 from mtx.data.augmentation import epoch_text
 from mtx.data.packing import PackedBatch, Shape, load_steps, pack
 from mtx.data.sampler import BatchSampler, SamplerState, steps
@@ -100,7 +100,7 @@ def choose_runtime(
     """
     ranks = ranks or Ranks()
     training = config.training
-    check_memory(config.model, device, data.tokenizer.num_ids)
+    check_memory(config, device, data.tokenizer.num_ids)
     recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     is_new = not recorded or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
@@ -138,14 +138,14 @@ def choose_runtime(
     return runtime
 
 
-def check_memory(config: ModelConfig, device: torch.device, num_ids: int) -> None:
+def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     """Refuse a model that does not fit the free memory of this machine: weights, their copy that searches, gradients,
     and moments.
 
     A GPU reports this itself.
     """
     available = machine.available_bytes()
-    num_weights = num_parameters(config, num_ids)
+    num_weights = num_parameters(config.model, num_ids)
     needed = 20 * num_weights
     if device.type == "cpu" and available is not None and needed > available:
         raise MtxError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mtx.config.schema import Config, TrainingConfig
+from mtx.config.schema import Config
 from mtx.errors import UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.runs.run_directory import DECIDING_METRICS
@@ -139,9 +139,9 @@ class Console(Hook):
         return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"
 
 
-def require_tensorboard(training: TrainingConfig) -> None:
+def require_tensorboard(config: Config) -> None:
     """Raise UsageError if `training.tensorboard` is set and its package is not installed."""
-    if training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+    if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError(
             "training.tensorboard: the package tensorboard is not installed", install_command("tensorboard")
         )

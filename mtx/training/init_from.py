@@ -93,8 +93,7 @@ def describe(name: str) -> tuple[Json, Tokenizer]:
     """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
     if is_run(directory):
-        run = RunLayout(directory)
-        model = model_description.read_run(run, load_config(run))
+        model = model_description.read_run(RunLayout(directory), load_config)
     else:
         model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)

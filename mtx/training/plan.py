@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mtx.config.schema import Config, TrainingConfig
+from mtx.config.schema import Config
 from mtx.config.settings import with_values
 from mtx.data.model_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
@@ -124,7 +124,7 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
     limit = config.training.time_limit
     usable_s = inf if limit is None else _USED_SHARE * limit
-    epoch_tokens = _epoch_tokens(config.training, data)
+    epoch_tokens = _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
     for row, seconds_per_token in plan["seconds_per_token"]:
         max_epochs = row_values(row)["training.max_epochs"]
@@ -177,7 +177,7 @@ def decide(
             share = _affordable_share(row, seconds_per_token[row], limit_s)
             if len(seconds_per_token) >= num_rows and share == 1:
                 break
-        epoch_tokens = _epoch_tokens(config.training, data)
+        epoch_tokens = _epoch_tokens(config, data)
         min_tokens = config.data.max_tokens
         plan = choose(seconds_per_token, limit_s, epoch_tokens, min_tokens)
         noise = (1 / _NOISE, _NOISE)
@@ -185,9 +185,7 @@ def decide(
         reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows - {plan.row})])
         recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:
-        new_row = choose(
-            dict(recorded["seconds_per_token"]), _USED_SHARE * limit, _epoch_tokens(config.training, data)
-        ).row
+        new_row = choose(dict(recorded["seconds_per_token"]), _USED_SHARE * limit, _epoch_tokens(config, data)).row
         if new_row != recorded["row"]:
             logger.info(f"the run keeps its sizes; a new run would have sizes={new_row}")
     if recorded and config.undecided:
@@ -195,8 +193,8 @@ def decide(
     return config, recorded
 
 
-def _epoch_tokens(training: TrainingConfig, data: PreparedData) -> float:
-    return steps_per_epoch(data.train, training) * training.batch_tokens
+def _epoch_tokens(config: Config, data: PreparedData) -> float:
+    return steps_per_epoch(data.train, config.training) * config.training.batch_tokens
 
 
 def _with(config: Config, values: Mapping[str, Any]) -> Config:

@@ -83,7 +83,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
     paths = RunLayout(Path(config.run_dir))
     deferred_errors = DeferredErrors()
     device = find_rank_device(config.device, ranks)
-    require_tensorboard(config.training)
+    require_tensorboard(config)
     with contextlib.ExitStack() as stack:
 
         def open_own_run() -> bool:

@@ -56,6 +56,13 @@ def test_forms_stay_in_their_order(tmp_path: Path) -> None:
     text = 'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[2] "{}"\nmsgstr[0] "{}"\nmsgstr[1] "{}"\n'
     result = translated(tmp_path / "a.po", text.format("", "", ""))
     assert result == "#, fuzzy\n" + text.format("%d FILES", "A FILE", "%d FILES")
+    text = 'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] "{}"\nmsgstr "again"\n'
+    assert translated(tmp_path / "a.po", text.format("")) == "#, fuzzy\n" + text.format("A FILE")
+
+
+def test_a_message_of_only_code_keeps_its_translation(tmp_path: Path) -> None:
+    text = '#, markdown-text\nmsgid "![](🎉.png)"\nmsgstr "a"\n'
+    assert translated(tmp_path / "a.po", text, overwrite=True) == text
 
 
 def test_plurals_flags_and_obsolete_messages(tmp_path: Path) -> None:

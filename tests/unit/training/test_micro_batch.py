@@ -241,13 +241,13 @@ def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
     num_weights = 101 * 64 + (64 * 128 * 2 + 128 + 64) * 2 + (64 * 64 + 64) * 12 + 5 * 128  # layers, attention, norms
     needed = 20 * num_weights
     monkeypatch.setattr(machine, "available_bytes", lambda: needed)
-    build.check_memory(config.model, torch.device("cpu"), 100)
+    build.check_memory(config, torch.device("cpu"), 100)
     monkeypatch.setattr(machine, "available_bytes", lambda: needed - 1)
     with pytest.raises(MtxError, match=f"^training {num_weights:,} parameters needs at least "):
-        build.check_memory(config.model, torch.device("cpu"), 100)
-    build.check_memory(config.model, torch.device("cuda"), 100)
+        build.check_memory(config, torch.device("cpu"), 100)
+    build.check_memory(config, torch.device("cuda"), 100)
     monkeypatch.setattr(machine, "available_bytes", lambda: None)
-    build.check_memory(config.model, torch.device("cpu"), 100)
+    build.check_memory(config, torch.device("cpu"), 100)
 
 
 @pytest.mark.parametrize("copies, num_pairs", [(0, 100), (0.5, 150), (1, 200)])
