@@ -203,7 +203,7 @@ def _find_directions(
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
                 if not corpus.is_folder:
                     corpus = _in_order(corpus, data.columns)
-                if corpus.languages == pair[::-1] != pair:
+                if corpus.languages != pair and corpus.languages == pair[::-1]:
                     corpus = _opposite(corpus)
                 corpora.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:

@@ -295,13 +295,12 @@ def _edit_unit(
     definitions = _definitions(unit)
     has_confirmed = old_text != "" and any(_has_value(attributes, _CONFIRMED) for attributes in definitions.values())
     replaces_text = overwrite or old_text == "" or find_translation(unit, sides) is None
-    may_replace = replaces_text and not has_confirmed
     template = sides.get("seg-source", source)
     if not _has_text(parse_text(template), plain_text(template)):
         template = source
     sources = marks_of(template)
     targets = marks_of(target) if target else {}
-    fills_marks = _fills_marks(sources, targets, target, may_replace)
+    fills_marks = _fills_marks(sources, targets, target, may_replace=replaces_text and not has_confirmed)
     if not sources and not fills_marks:
         sources = {"": [template]}
     contents = dict[Node, Marked | str]()
@@ -317,7 +316,8 @@ def _edit_unit(
             place = target_marks[0] if fills_marks else mark
             if fills_marks and is_confirmed and _is_copy(plain_text(mark), old_mark_text):
                 untranslated["locked segment"] += 1
-            if old_mark_text and (is_confirmed or not (replaces_text if fills_marks else may_replace)):
+            is_protected = is_confirmed if fills_marks else has_confirmed
+            if old_mark_text and (is_protected or not replaces_text):
                 contents[place] = document[target_marks[0].inner_start : target_marks[0].inner_end]
             elif _has_text(segment, plain_text(mark)):
                 contents[place] = "" if _must_stay(segment, untranslated, _has_value(definition, _LOCKED)) else segment

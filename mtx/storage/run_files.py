@@ -1,4 +1,4 @@
-"""The files of a run and of a model directory: every name, and which of them are there.
+"""The files of a run and of a model directory: every name, which of them are there, and the record of a run's text.
 
 Each question has one function; none needs torch. `mtx.runs` opens and locks a run, and reads its settings and status.
 """
