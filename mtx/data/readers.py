@@ -150,11 +150,12 @@ class PairFile:
         self.is_table = not isinstance(reader, BilingualReader)
         self._reader = reader
         self._version = _version(path)
+        self._begin: Reading = partial(reader, path)
         self._continue: Reading | None = None
 
     def pairs(self, languages: Languages, columns: Columns) -> Iterator[PairBlock]:
         """All pairs, see `Reader`."""
-        read: Reading = partial(self._reader, self.path)
+        read = self._begin
         if self._continue and _version(self.path) == self._version:
             read = self._continue
         self._continue = None
@@ -165,7 +166,7 @@ class PairFile:
 
         In a table these are column names: those of data.columns, or all.
         """
-        read: Reading = partial(self._reader, self.path)
+        read = self._begin
         if isinstance(self._reader, ItemReader):
             items, unread = tee(self._reader.items(self.path))
             read = partial(self._reader.pairs, self.path, unread)

@@ -32,7 +32,7 @@ _NUM_SAMPLES = 5
 logger = logging.getLogger(__name__)
 
 
-def tests_of(data: PreparedData, config: Config, beam_size: object) -> Iterator[metrics.TestSet]:
+def tests_of(data: PreparedData, config: Config, beam_size: int | None) -> Iterator[metrics.TestSet]:
     """The test sets of a run, each in its direction; logs each one that is to be translated."""
     for name, store in data.tests.items():
         src, tgt = config.data.language_pair(name)
