@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import typer
 
+from mtx.commands.corpora import corpora
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import compare, evaluate, report
 from mtx.commands.help import FIRST_STEPS, Command, Group
@@ -47,6 +48,7 @@ app = typer.Typer(
     "stored with it. Options (--device cpu) affect only this command. mtx COMMAND --help explains a command.",
 )
 for command in (
+    corpora,
     train,
     distil,
     prepare,

@@ -70,6 +70,13 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
         print_lines(lines)
 
 
+def table(*rows: list[str]) -> list[str]:
+    """The lines of a table; its first row is the header."""
+    from tabulate import tabulate
+
+    return str(tabulate(rows, tablefmt="plain", disable_numparse=True)).split("\n")
+
+
 def open_input(path: Path | None) -> AbstractContextManager[IO[bytes]]:
     """stdin, or a file of text."""
     if path:

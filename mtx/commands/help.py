@@ -24,6 +24,12 @@ EXAMPLES = {
             "mtx train my.tsv --dry-run",
             "mtx train runs/my",
         ],
+        "corpora": [
+            "mtx corpora en-sw",
+            "mtx corpora en-sw Tatoeba TED2020@v1 -o text",
+            "mtx corpora en-de --testset wmt14/full -o sets",
+            "mtx corpora en-fr --hub Helsinki-NLP/opus_books -o text",
+        ],
         "status": [
             "mtx status",
             "mtx status runs/my",

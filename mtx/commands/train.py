@@ -24,6 +24,7 @@ from mtx.commands.command_line import (
     option,
     print_result,
     runs,
+    table,
 )
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command
@@ -270,7 +271,7 @@ def show_config(
 
     if not name:
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
-        print_lines(_table(["recipe", "what it learns", "machine", "time", "BLEU"], *recipes))
+        print_lines(table(["recipe", "what it learns", "machine", "time", "BLEU"], *recipes))
         print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
@@ -281,12 +282,6 @@ def show_config(
         print_lines([f"{key}: {description}", f"default: {default}"])
     if not keys:
         print_lines(configuration.dump_with_origins(resolve([name, *(settings or [])])).split("\n"))
-
-
-def _table(*rows: list[str]) -> list[str]:
-    from tabulate import tabulate
-
-    return str(tabulate(rows, tablefmt="plain", disable_numparse=True)).split("\n")
 
 
 def status(
@@ -318,6 +313,6 @@ def status(
             for state, age in states
         )
         values = [{**vars(state), "age_s": round(age, 3)} for state, age in states]
-        print_result(values, _table(["run", "state", "step", "best validation", "last change"], *rows), as_json)
+        print_result(values, table(["run", "state", "step", "best validation", "last change"], *rows), as_json)
     else:
         logger.info("there are no runs in runs/; to start one: %s", mtx_command("train", "demo"))

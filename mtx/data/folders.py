@@ -68,7 +68,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
         if {*endings} <= _PROGRAM_ENDINGS and _is_program(src) and _is_program(tgt):
             continue
         if _have_equal_lines(src, tgt):
-            texts[src, tgt] = Counter({language_codes(*endings): _count_lines(src)})
+            texts[src, tgt] = Counter({language_codes(*endings): count_lines(src)})
             sides |= {src, tgt}
     other_files = [path for path in other_files if path not in sides]
     if not texts:
@@ -76,6 +76,11 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
     elif other_files:
         log_once(f"{folder}: {counted(len(other_files), 'other file')} skipped, such as {other_files[0].name}")
     return texts
+
+
+def files_of(text: Text) -> tuple[Path, ...]:
+    """The one or two files of a text."""
+    return (text,) if isinstance(text, Path) else text
 
 
 def find_sides(name: Path, languages: Iterable[str]) -> list[tuple[Path, Path]]:
@@ -120,8 +125,8 @@ def _is_other_side(path: Path, side: Path) -> bool:
 
 def _have_equal_lines(src: Path, tgt: Path) -> bool:
     """Whether two files have the same number of lines; warns if both have some, but not equally many."""
-    num_src = _count_lines(src)
-    num_tgt = _count_lines(tgt)
+    num_src = count_lines(src)
+    num_tgt = count_lines(tgt)
     if num_src and num_tgt and num_src != num_tgt:
         log_once(f"skipping {src}: it has {num_src:,} lines, {tgt} has {num_tgt:,}", logging.WARNING)
     return num_src > 0 and num_src == num_tgt
@@ -227,7 +232,7 @@ def _is_program(path: Path) -> bool:
 
 
 @cache
-def _count_lines(path: Path) -> int:
+def count_lines(path: Path) -> int:
     """The lines of a file of text; 0, with a warning, if it cannot be read."""
     try:
         return sum(1 for _ in read_lines(path))

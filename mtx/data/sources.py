@@ -8,16 +8,18 @@ Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenize
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.config.settings import exists, is_dir
 from mtx.data.bilingual import match_rank
-from mtx.data.folders import EXPECTED, ending_of, find_sides, find_texts, language_codes
+from mtx.data.folders import EXPECTED, ending_of, files_of, find_sides, find_texts, language_codes
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, ITS_TEXT, PairFile, no_pairs, open_pairs
@@ -150,12 +152,13 @@ def find_corpora(data: DataConfig) -> Corpora:
         )
     if data.dir is not None and not is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
-    train = [corpus for text in data.train for corpus in _find_directions(data, "train", text)]
     valid = [] if data.valid is None else _find_directions(data, "valid", data.valid)
     tests = {
         key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", name)
         for key, name in _name_test_sets(data.test)
     }
+    eval_files = {file.resolve() for corpus in chain(valid, *tests.values()) for file in corpus.files}
+    train = [corpus for text in data.train for corpus in _find_directions(data, "train", text, eval_files=eval_files)]
     corpora = Corpora(train, valid, tests)
     if data.columns and not any(
         corpus.pair_file.is_table if corpus.pair_file else corpus.is_folder for corpus in corpora.all_corpora()
@@ -179,7 +182,11 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _find_directions(
-    data: DataConfig, key: str, text: TrainText | str, find: Callable[[Languages, bool], Corpus] | None = None
+    data: DataConfig,
+    key: str,
+    text: TrainText | str,
+    find: Callable[[Languages, bool], Corpus] | None = None,
+    eval_files: Set[Path] = frozenset(),
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
@@ -189,9 +196,10 @@ def _find_directions(
 
     Args:
         find: finds the text of two languages; its other argument is `must_name_languages` of `_find`. None: `_find`.
+        eval_files: the files of data.valid and data.test, which are not training text of a folder.
     """
     text = TrainText(name=text, weight=None) if isinstance(text, str) else text
-    find = find or partial(_find, data, text.name, key)
+    find = find or partial(_find, data, text.name, key, eval_files=eval_files)
     possible_pairs = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
     has_one_direction = len(possible_pairs) == 1
     is_named = has_one_direction or ("{src}" in text.name and "{tgt}" in text.name)
@@ -239,7 +247,14 @@ def _swap_sides(block: PairBlock) -> PairBlock:
     return replace(block, src=block.tgt, tgt=block.src)
 
 
-def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name_languages: bool) -> Corpus:
+def _find(
+    data: DataConfig,
+    name: str,
+    key: str,
+    languages: Languages,
+    must_name_languages: bool,
+    eval_files: Set[Path] = frozenset(),
+) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
     Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
@@ -264,7 +279,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, must_name
         if corpus := find_two_files(data.dir or ".", name, [*names], key, languages):
             return corpus
         if folder := next(filter(is_dir, candidates), None):
-            return _find_in_folder(data, folder, key, candidates[folder])
+            return _find_in_folder(data, folder, key, candidates[folder], eval_files)
     path = next(filter(_is_file, candidates), None)
     if path is None:
         if FILE_ENDING.search(name):
@@ -335,13 +350,26 @@ def find_two_files(folder: str, name: str, stems: list[str], key: str, languages
     return None
 
 
-def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages) -> Corpus:
+def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages, eval_files: Set[Path]) -> Corpus:
     """The text of a folder in two languages, or in those of most pairs if they are not known; logs its other languages.
+
+    Texts of `eval_files` are skipped.
 
     Raises:
         UsageError: if it has none, or its languages are not known.
     """
-    texts = find_texts(folder, languages, data.columns)
+    all_texts = find_texts(folder, languages, data.columns)
+    texts = {
+        text: directions
+        for text, directions in all_texts.items()
+        if eval_files.isdisjoint(file.resolve() for file in files_of(text))
+    }
+    if len(texts) < len(all_texts):
+        example = files_of(next(text for text in all_texts if text not in texts))[0].name
+        number = counted(len(all_texts) - len(texts), "text")
+        log_once(f"{folder}: not training on {number} that data.valid or data.test names, such as {example}")
+        if not texts:
+            raise UsageError(f"{folder}: no training text; all of it is in data.valid or data.test")
     counts = sum(texts.values(), Counter[Languages]())
     directions = [pair for pair in counts if all(pair)]
     directions.sort(key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
@@ -441,13 +469,17 @@ def unreachable() -> str | None:
     return None
 
 
-def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
-    """The splits that `hub` names, downloaded unless they are in the cache.
+@contextmanager
+def open_hub(name: str) -> Iterator[str | None]:
+    """Prepare the `datasets` library to load a dataset of the hub, and turn its errors into ours.
 
-    The entries of `data.test`, if any, name the test splits in order. If the hub cannot be reached, only the cache is
-    read.
+    Yields:
+        The reason why the hub cannot be reached, so that only the cache is read; None if it can.
+
+    Raises:
+        MtxError: if the dataset cannot be loaded.
     """
-    problem = None if Path(hub.name).is_dir() else unreachable()
+    problem = None if Path(name).is_dir() else unreachable()
     import datasets  # the import takes seconds, which local files do not need
 
     if problem:
@@ -455,30 +487,8 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
     if not shows_progress():
         datasets.disable_progress_bars()
-
-    def find(split: str) -> list[Corpus]:
-        name = f"{hub.name} {split}"
-        rows = builder.as_dataset(split=split).with_format("arrow")
-
-        def find_corpus(languages: Languages, must_name_languages: bool) -> Corpus:
-            columns = languages if must_name_languages else data.columns
-            sides = find_columns(name, rows.features.arrow_schema, languages, columns)
-            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
-
-        return _find_directions(data, "hub", name, find_corpus)
-
     try:
-        # The branch of the hub's own Parquet copies has a folder for each subset
-        subset = "data_dir" if hub.revision == "refs/convert/parquet" else "name"
-        builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
-        log.info(f"{hub.name}: reading from the cache; {problem or 'missing files are downloaded'}")
-        builder.download_and_prepare()
-        names = _name_test_sets([*data.test[: len(hub.test)], *hub.test[len(data.test) :]])
-        return Corpora(
-            find(hub.train),
-            [] if hub.valid is None else find(hub.valid),
-            {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)},
-        )
+        yield problem
     except MtxError:
         raise
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
@@ -488,4 +498,53 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         if problem and isinstance(error, ConnectionError):
             reason = f"{problem}, and it is not in the cache"
             hint += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
-        raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", hint) from error
+        raise MtxError(f"data.hub: {name} cannot be loaded: {reason}", hint) from error
+
+
+def load_builder(hub: HubConfig) -> Any:
+    """The `DatasetBuilder` of a dataset of the hub, which has its files and splits."""
+    import datasets
+
+    # The branch of the hub's own Parquet copies has a folder for each subset
+    subset = "data_dir" if hub.revision == "refs/convert/parquet" else "name"
+    return datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
+
+
+def find_split(data: DataConfig, name: str, builder: Any, split: str) -> list[Corpus]:
+    """A split of a dataset that is downloaded, in each of its directions.
+
+    Args:
+        name: of the dataset.
+        builder: its `DatasetBuilder`.
+
+    Raises:
+        DataError: if it has no columns for the two languages.
+    """
+    name = f"{name} {split}"
+    rows = builder.as_dataset(split=split).with_format("arrow")
+
+    def find_corpus(languages: Languages, must_name_languages: bool) -> Corpus:
+        columns = languages if must_name_languages else data.columns
+        sides = find_columns(name, rows.features.arrow_schema, languages, columns)
+        return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
+
+    return _find_directions(data, "hub", name, find_corpus)
+
+
+def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
+    """The splits that `hub` names, downloaded unless they are in the cache.
+
+    The entries of `data.test`, if any, name the test splits in order. If the hub cannot be reached, only the cache is
+    read.
+    """
+    with open_hub(hub.name) as problem:
+        builder = load_builder(hub)
+        log.info(f"{hub.name}: reading from the cache; {problem or 'missing files are downloaded'}")
+        builder.download_and_prepare()
+        find = partial(find_split, data, hub.name, builder)
+        names = _name_test_sets([*data.test[: len(hub.test)], *hub.test[len(data.test) :]])
+        return Corpora(
+            find(hub.train),
+            [] if hub.valid is None else find(hub.valid),
+            {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)},
+        )

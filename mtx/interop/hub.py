@@ -12,14 +12,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import requests
 from filelock import FileLock
-from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 
 from mtx.data.sources import unreachable
-from mtx.errors import DamagedFileError, MtxError, UsageError, first_line
+from mtx.errors import MtxError, UsageError, first_line
 from mtx.formatting import format_size
+from mtx.interop.download import download
 from mtx.interop.huggingface import (
     GENERATION_CONFIG,
     TARGET_MODEL,
@@ -31,7 +33,7 @@ from mtx.interop.huggingface import (
     validate,
 )
 from mtx.interop.m2m100 import M2M100Config
-from mtx.storage import disk, durable
+from mtx.storage import durable
 from mtx.storage.run_files import FAIRSEQ_PIECES, MARIAN_SOURCE_MODEL, MODEL_CONFIG, TOKENIZER_JSON, WEIGHTS
 from mtx.storage.streams import shows_progress
 
@@ -148,28 +150,13 @@ def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
     Raises:
         DamagedFileError: if its sha256 is another one.
     """
-    name = sibling.rfilename
     sha256 = sibling.lfs.sha256
-    size = sibling.lfs.size
+    url = hf_hub_url(repo, sibling.rfilename, revision=commit)
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"), "blobs")
     blob = blobs / sha256
-    partial = blobs / f"{sha256}.mtx"
     durable.make_directories(blobs)
-    with FileLock(f"{partial}.lock"):
+    with FileLock(blobs / f"{sha256}.lock"):
         if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
             return
-        with disk.append(partial) as file:
-            num_bytes = file.tell()
-            if num_bytes < size:
-                http_get(
-                    hf_hub_url(repo, name, revision=commit),
-                    file,
-                    resume_size=num_bytes,
-                    headers=build_hf_headers(),
-                    expected_size=size,
-                    displayed_filename=name,
-                )
-        if durable.sha256(partial) != sha256:
-            disk.unlink(partial)
-            raise DamagedFileError(f"{repo}: {name} was damaged on the way", "repeat the command")
-        disk.rename(partial, blob)
+        get_hf_file_metadata(url)  # raises the hub's own reason to refuse it
+        download(url, blob, build_hf_headers(), sha256, requests.Session())  # the hub may be a mirror without https

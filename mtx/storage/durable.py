@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.formatting import format_size
 from mtx.storage import disk
 
 logger = logging.getLogger(__name__)
@@ -147,6 +148,12 @@ def require_size(path: Path, limit: int) -> None:
     """Raise DamagedFileError if a file has more than `limit` bytes, before it is read."""
     if (size := path.stat().st_size) > limit:
         raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {limit:,}")
+
+
+def require_space(directory: Path, needed: int) -> None:
+    """Raise MtxError if the disk of a directory has less than `needed` bytes free."""
+    if (free := disk.free_bytes(directory)) < needed:
+        raise MtxError(f"{directory}: its disk has {format_size(free)} free, but {format_size(needed)} are needed")
 
 
 def parse_json(data: bytes) -> Any:

@@ -25,7 +25,7 @@ LINES = {"en": sentences("en"), "de": sentences("de")}
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Path:
     monkeypatch.chdir(tmp_path)
     log_once.cache_clear()
-    folders._count_lines.cache_clear()
+    folders.count_lines.cache_clear()
     caplog.set_level(logging.INFO, logger="mtx")
     return tmp_path
 

@@ -22,6 +22,7 @@ from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_ba
 
 from mtx import cli
 from mtx.errors import MtxError, UsageError
+from mtx.interop import download
 from mtx.interop.hub import fetch
 from mtx.interop.huggingface import import_marian
 from mtx.storage import disk
@@ -335,7 +336,7 @@ def test_a_broken_connection_is_resumed_quietly(hub: Hub, monkeypatch: pytest.Mo
     theirs, handler = logging.getLogger("huggingface_hub"), logging.handlers.BufferingHandler(100)
     theirs.setLevel(logging.WARNING)
     theirs.addHandler(handler)
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    monkeypatch.setattr(download, "_CHUNK_BYTES", 1000)
     hub.stops_at = len(hub.commits[SECOND]["model.safetensors"]) // 2 + 1000
     hub.goes_on.set()
     directory, _ = fetch(NAME)
@@ -388,8 +389,8 @@ def test_the_card_names_the_commit(hub: Hub, tmp_path: Path) -> None:
 
 IMPORT = """
 import sys
-from huggingface_hub import constants
-constants.DOWNLOAD_CHUNK_SIZE = 1000
+from mtx.interop import download
+download._CHUNK_BYTES = 1000
 from mtx import cli
 sys.exit(cli.run(sys.argv[1:]))
 """
@@ -404,7 +405,7 @@ def test_a_killed_download_resumes(hub: Hub, marian: Path, tmp_path: Path) -> No
     command = [sys.executable, "-c", IMPORT, "import", NAME, "-o", str(tmp_path / "model")]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
         assert hub.has_stopped.wait(PATIENCE_S)
-        [partial] = wait_for(lambda: [p for p in Path(constants.HF_HUB_CACHE).rglob("*.mtx") if p.stat().st_size])
+        [partial] = wait_for(lambda: [p for p in Path(constants.HF_HUB_CACHE).rglob(".*.part") if p.stat().st_size])
         wait_for(lambda: partial.stat().st_size > hub.stops_at - 2000)
         process.send_signal(signal.SIGKILL)
     got = partial.stat().st_size
@@ -418,7 +419,7 @@ def test_a_killed_download_resumes(hub: Hub, marian: Path, tmp_path: Path) -> No
     assert [(path.rpartition("/")[2], span) for method, path, span in hub.asked if method == "GET" and span] == [
         ("model.safetensors", f"bytes={got}-")
     ]
-    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.mtx"))
+    assert not list(Path(constants.HF_HUB_CACHE).rglob(".*.part"))
     import_marian(marian, tmp_path / "local")
     assert tree(tmp_path / "model") == tree(tmp_path / "local")
 

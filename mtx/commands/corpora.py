@@ -1,0 +1,86 @@
+"""`mtx corpora`: what text there is in two languages, and text from outside as plain files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtx.commands.command_line import argument, flag, logger, option, table
+from mtx.errors import UsageError
+from mtx.formatting import mtx_command
+from mtx.storage.streams import print_lines
+
+if TYPE_CHECKING:
+    from mtx.data.languages import Languages
+
+
+def corpora(
+    pair: str = argument("SRC-TGT", "Two languages, by the codes of OPUS, such as en-sw."),
+    names: list[str] | None = argument("[NAME[@VERSION]]...", "Corpora to download. Without any, list what there is."),
+    output: Path | None = option("FOLDER", "Folder for the text; each corpus gets a folder in it.", "-o", "--output"),
+    testset: str | None = option("NAME", "Download a test set of sacreBLEU, such as wmt14/full."),
+    hub: str | None = option("USER/NAME", "Download a dataset of the Hugging Face hub. NAME is then its subset."),
+    yes: bool = flag("--yes", "Download more than 1 GB."),
+) -> None:
+    """List the parallel text of OPUS in two languages, or download text to train on.
+
+    Each corpus becomes a folder of plain files with its terms. The same command resumes an interrupted download.
+    """
+    from mtx.config.schema import DIRECTION
+
+    match = DIRECTION.fullmatch(pair)
+    if not match:
+        raise UsageError(f"{pair}: expected two languages and one hyphen, such as en-sw or en-zh_CN")
+    languages = match[1], match[2]
+    names = names or []
+    if testset and (hub or names):
+        raise UsageError("--testset does not go with --hub or names of corpora", "use a command for each")
+    if hub and len(names) > 1:
+        raise UsageError(f"--hub: expected one subset, got {' and '.join(names)}", "use a command for each")
+    if not (testset or hub or names):
+        _list_corpora(languages)
+        return
+    if not output:
+        raise UsageError("-o FOLDER is missing", "-o text puts each corpus into a folder in text/")
+    from mtx.interop.corpora import fetch_dataset, fetch_test_set, hold_folder
+
+    settings = [f"data.src={languages[0]}", f"data.tgt={languages[1]}"]
+    text = f"{output}/"
+    with hold_folder(output):
+        if testset:
+            directory = fetch_test_set(testset, languages, output)
+            settings.append(f"data.test={directory / directory.name}")
+            text = "my.tsv"
+        elif hub:
+            subset, _, revision = names[0].partition("@") if names else ("", "", "")
+            directory = fetch_dataset(hub, subset, revision, languages, output, yes)
+            for key, split in (("data.valid", "validation"), ("data.test", "test")):
+                if (directory / f"{split}.{languages[0]}").exists():
+                    settings.append(f"{key}={directory / split}")
+        else:
+            _download_corpora(languages, names, output, yes)
+    logger.info("to train: %s", mtx_command("train", text, *settings))
+
+
+def _list_corpora(languages: "Languages") -> None:
+    """Print what OPUS has, the largest corpus first."""
+    from mtx.interop.opus import list_corpora, nothing_found
+
+    found = list_corpora(languages)
+    if not found:
+        raise nothing_found(languages)
+    rows = ([corpus.corpus, corpus.version, corpus.num_pairs, corpus.zip_size, corpus.page] for corpus in found)
+    print_lines(table(["name", "version", "pairs", "download", "terms"], *rows))
+    logger.info("to download: %s", mtx_command("corpora", "-".join(languages), found[-1].corpus, "-o", "text"))
+
+
+def _download_corpora(languages: "Languages", names: list[str], folder: Path, has_consent: bool) -> None:
+    """Download corpora of OPUS, after their sizes and the places of their terms are shown."""
+    from mtx.interop.corpora import fetch_opus, require_consent
+    from mtx.interop.opus import find_corpus
+
+    found = [find_corpus(languages, *name.partition("@")[::2]) for name in dict.fromkeys(names)]
+    for corpus in found:
+        text = "%s %s: %s pairs, %s; terms: %s"
+        logger.info(text, corpus.corpus, corpus.version, corpus.num_pairs, corpus.zip_size, corpus.page)
+    require_consent([corpus.num_bytes for corpus in found], has_consent)
+    for corpus in found:
+        fetch_opus(corpus, languages, folder)

@@ -1,0 +1,240 @@
+"""Puts text from outside into folders of plain files, which `mtx train` reads: of OPUS, sacreBLEU and the hub.
+
+Flow: a corpus -> FOLDER/NAME-VERSION with two files of lines, its terms and origin.json, which appears as a whole.
+"""
+
+import datetime
+import fcntl
+import logging
+import lzma
+import os
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from mtx.config.schema import DataConfig, HubConfig
+from mtx.data.folders import count_lines
+from mtx.data.languages import Languages, key_of
+from mtx.data.sources import find_split, load_builder, open_hub
+from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
+from mtx.evaluation.test_sets import sacrebleu_test_set
+from mtx.formatting import counted, format_size, mtx_command
+from mtx.interop.download import download
+from mtx.interop.opus import OpusCorpus
+from mtx.storage import disk, durable
+from mtx.storage.text_files import printable
+
+log = logging.getLogger(__name__)
+
+_LARGE_BYTES = 10**9
+_ORIGIN = "origin.json"
+_LICENCE = "LICENSE"
+_CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 16
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is created if it is missing, against other commands that download to it.
+
+    Raises:
+        MtxError: if another process holds it.
+    """
+    durable.make_directories(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        durable.remove_temporaries(folder)
+        yield
+    except BlockingIOError:
+        raise MtxError(f"{folder}: another process downloads to it", "wait for it, or choose another -o") from None
+    finally:
+        os.close(descriptor)
+
+
+def require_consent(sizes: Iterable[int | None], has_consent: bool) -> None:
+    """Refuse a download of more than 1 GB that the user has not confirmed.
+
+    Args:
+        sizes: in bytes; None, an unknown one, counts as large.
+    """
+    total = sum(_LARGE_BYTES + 1 if size is None else size for size in sizes)
+    if total > _LARGE_BYTES and not has_consent:
+        raise UsageError(f"{format_size(total)} or more would be downloaded", "--yes downloads it")
+
+
+def fetch_opus(corpus: OpusCorpus, languages: Languages, folder: Path) -> None:
+    """Download a corpus of OPUS, or what is missing of its zip.
+
+    Raises:
+        DamagedFileError: if the zip is damaged.
+        DataError: if it does not have one text in each language, with equally many lines.
+        MtxError: if it cannot be downloaded, or the disk is too small for it.
+    """
+    directory = folder / f"{corpus.corpus}-{corpus.version}"
+    if _is_there(directory, languages):
+        return
+    archive = folder / f".{directory.name}.zip"
+    if not archive.exists():
+        download(corpus.url, archive)
+    facts = {"sha256": durable.sha256(archive), "size": archive.stat().st_size}
+    try:
+        with zipfile.ZipFile(archive) as texts, durable.new_directory(directory) as new:
+            _extract(texts, corpus.corpus, languages, new)
+            num_pairs, *others = {count_lines(new / f"{corpus.corpus}.{language}") for language in languages}
+            if others or not num_pairs:
+                raise DataError(f"{directory.name}: its texts do not have equally many lines")
+            terms = _write_origin(new, corpus.url, corpus.version, _first_line(new / _LICENCE), corpus.page, **facts)
+    except DataError:
+        disk.unlink(archive)
+        raise
+    except _DAMAGED as error:
+        disk.unlink(archive)
+        raise DamagedFileError(f"{corpus.url} is damaged ({first_line(error)})", "repeat the command") from None
+    disk.unlink(archive)
+    log.info("%s: %s; terms: %s", directory, counted(num_pairs, "pair"), terms)
+
+
+def _extract(archive: zipfile.ZipFile, name: str, languages: Languages, directory: Path) -> None:
+    """Extract both texts as NAME.LANG, and the terms. No name of the zip becomes a path."""
+    members = {member.filename: member for member in archive.infolist()}
+    wanted = {file: members[file] for file in (_LICENCE, "README") if file in members}
+    for language in languages:
+        texts = [file for file in members if file.endswith(f".{language}")]
+        if len(texts) != 1:
+            shown = printable(", ".join([*members][:10]))
+            raise DataError(f"{name}: expected one text in {language}, got {len(texts)}; its zip has {shown}")
+        wanted[f"{name}.{language}"] = members[texts[0]]
+    durable.require_space(directory.parent, sum(member.file_size for member in wanted.values()))
+    for file, member in wanted.items():
+        with archive.open(member) as source, disk.create(directory / file) as target:
+            shutil.copyfileobj(source, target, _CHUNK_BYTES)
+
+
+def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
+    """Write a test set of sacreBLEU, which downloads it; more references are in files of their own.
+
+    Raises:
+        UsageError: if sacreBLEU has no such test set in this direction.
+        MtxError: if it cannot be downloaded.
+    """
+    import sacrebleu
+
+    test_set = sacrebleu_test_set(name, "-".join(languages))
+    directory = folder / test_set.name
+    if _is_there(directory, languages):
+        return directory
+    src, tgt = languages
+    with durable.new_directory(directory) as new:
+        texts = {f"{test_set.name}.{src}": test_set.sources, f"{test_set.name}.{tgt}": test_set.references}
+        for number, references in enumerate(test_set.more_references, 2):
+            texts[f"{test_set.name}-{number}.{tgt}"] = references
+        for file, lines in texts.items():
+            with disk.create(new / file) as output:
+                output.write(_lines(lines))
+        terms = _write_origin(new, sacrebleu.DATASETS[name].data[0], f"sacrebleu {sacrebleu.__version__}", "", "")
+    log.info("%s: %s; terms: %s", directory, counted(len(test_set.sources), "pair"), terms)
+    return directory
+
+
+def fetch_dataset(name: str, subset: str, revision: str, languages: Languages, folder: Path, has_consent: bool) -> Path:
+    """Write the splits of a dataset of the hub, each as two files of lines.
+
+    Args:
+        subset: empty: the one of the two languages, or the only one.
+        revision: empty: the newest.
+
+    Raises:
+        UsageError: if it is not clear which subset has the languages.
+        MtxError: if it cannot be loaded.
+        DataError: if it has no columns for the two languages.
+    """
+    with open_hub(name):
+        import datasets
+        from huggingface_hub import HfApi, HfFileSystem, constants
+
+        info = HfApi().dataset_info(name, revision=revision or None)
+        revision = revision or info.sha
+        if not subset:
+            subset = _choose_subset(name, datasets.get_dataset_config_names(name, revision=revision), languages)
+        directory = folder / re.sub(r"[^\w.-]", "_", f"{name.rpartition('/')[2]}-{subset}-{info.sha[:8]}")
+        if _is_there(directory, languages):
+            return directory
+        builder = load_builder(HubConfig(name=name, subset=subset, revision=revision))
+        files = [*chain.from_iterable((builder.config.data_files or {}).values())]
+        sizes = HfFileSystem().sizes(files)
+        page = f"{constants.ENDPOINT}/datasets/{name}"
+        log.info("%s: %s; terms: %s", directory.name, format_size(sum(filter(None, sizes))), page)
+        require_consent(sizes, has_consent)
+        builder.download_and_prepare()
+        data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
+        num_pairs = dict[str, int]()
+        with durable.new_directory(directory) as new:
+            for split in builder.info.splits:
+                [corpus] = find_split(data, name, builder, split)
+                num_pairs[split] = 0
+                with (
+                    disk.create(new / f"{split}.{languages[0]}") as src,
+                    disk.create(new / f"{split}.{languages[1]}") as tgt,
+                ):
+                    for block in corpus.blocks():
+                        src.write(_lines(block.src))
+                        tgt.write(_lines(block.tgt))
+                        num_pairs[split] += len(block.src)
+            licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
+            terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
+    pairs = ", ".join(f"{split} {number:,} pairs" for split, number in num_pairs.items())
+    log.info("%s: %s; terms: %s", directory, pairs, terms)
+    return directory
+
+
+def _choose_subset(name: str, subsets: list[str], languages: Languages) -> str:
+    """The subset that has the name of two languages in any order and spelling, such as de-en; or the only one."""
+    keys = {*map(key_of, languages)}
+    matching = [subset for subset in subsets if {*map(key_of, re.split("[-_]", subset))} == keys]
+    if len(subsets) > 1 and len(matching) != 1:
+        problem = f"{name}: it has the subsets {', '.join(subsets)}"
+        raise UsageError(problem, mtx_command("corpora", "-".join(languages), "SUBSET", "--hub", name))
+    return (matching or subsets)[0]
+
+
+def _is_there(directory: Path, languages: Languages) -> bool:
+    """Whether the folder of a corpus is there.
+
+    Raises:
+        UsageError: if it has text in other languages.
+    """
+    if not os.path.lexists(directory):
+        return False
+    if not all(any(directory.glob(f"*.{language}")) for language in languages):
+        raise UsageError(f"{directory}: it is there without text in {' and '.join(languages)}", "-o FOLDER")
+    log.info("%s: it is there already", directory)
+    return True
+
+
+def _first_line(path: Path) -> str:
+    """The first line of a file that is not empty, at most 200 characters of it; empty if there is none."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
+    return printable(next(filter(None, map(str.strip, head.split("\n"))), "")[:200])
+
+
+def _lines(texts: Iterable[str]) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode("utf-8", "surrogateescape")
+
+
+def _write_origin(directory: Path, url: str, version: str, licence: str, page: str, **values: Any) -> str:
+    """Write where the text in a folder is from; returns its terms: what is known of its licence, and its page."""
+    terms = "; ".join(filter(None, (licence, page))) or "unknown"
+    date = datetime.date.today().isoformat()
+    durable.write_json(directory / _ORIGIN, {"url": url, "version": version, "date": date, **values, "terms": terms})
+    return terms
