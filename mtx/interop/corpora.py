@@ -22,7 +22,7 @@ from mtx.config.schema import DataConfig, HubConfig
 from mtx.data.folders import count_lines
 from mtx.data.languages import Languages, key_of
 from mtx.data.sources import find_split, load_builder, open_hub
-from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
+from mtx.errors import DataError, MtxError, UsageError, first_line
 from mtx.evaluation.test_sets import sacrebleu_test_set
 from mtx.formatting import counted, format_size, mtx_command
 from mtx.interop.download import download
@@ -37,7 +37,7 @@ _ORIGIN = "origin.json"
 _LICENCE = "LICENSE"
 _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
 
 
 @contextmanager
@@ -74,32 +74,39 @@ def fetch_opus(corpus: OpusCorpus, languages: Languages, folder: Path) -> None:
     """Download a corpus of OPUS, or what is missing of its zip.
 
     Raises:
-        DamagedFileError: if the zip is damaged.
-        DataError: if it does not have one text in each language, with equally many lines.
+        DataError: if the zip is damaged, or does not have one text in each language, with equally many lines.
         MtxError: if it cannot be downloaded, or the disk is too small for it.
     """
     directory = folder / f"{corpus.corpus}-{corpus.version}"
-    if _is_there(directory, languages):
-        return
     archive = folder / f".{directory.name}.zip"
-    if not archive.exists():
-        download(corpus.url, archive)
-    facts = {"sha256": durable.sha256(archive), "size": archive.stat().st_size}
+    if not _is_there(directory, languages):
+        if not archive.exists():
+            download(corpus.url, archive)
+        try:
+            num_pairs, terms = _unpack(archive, corpus, languages, directory)
+        except DataError:
+            disk.unlink(archive)
+            raise
+        log.info("%s: %s; terms: %s", directory, counted(num_pairs, "pair"), terms)
+    if archive.exists():
+        disk.unlink(archive)
+
+
+def _unpack(path: Path, corpus: OpusCorpus, languages: Languages, directory: Path) -> tuple[int, str]:
+    """Write the folder of a corpus from its zip; returns its number of pairs and its terms."""
+    facts = {"sha256": durable.sha256(path), "size": path.stat().st_size}
     try:
-        with zipfile.ZipFile(archive) as texts, durable.new_directory(directory) as new:
-            _extract(texts, corpus.corpus, languages, new)
+        with zipfile.ZipFile(path) as archive, durable.new_directory(directory) as new:
+            _extract(archive, corpus.corpus, languages, new)
             num_pairs, *others = {count_lines(new / f"{corpus.corpus}.{language}") for language in languages}
             if others or not num_pairs:
                 raise DataError(f"{directory.name}: its texts do not have equally many lines")
             terms = _write_origin(new, corpus.url, corpus.version, _first_line(new / _LICENCE), corpus.page, **facts)
-    except DataError:
-        disk.unlink(archive)
-        raise
-    except _DAMAGED as error:
-        disk.unlink(archive)
-        raise DamagedFileError(f"{corpus.url} is damaged ({first_line(error)})", "repeat the command") from None
-    disk.unlink(archive)
-    log.info("%s: %s; terms: %s", directory, counted(num_pairs, "pair"), terms)
+    except _ZIP_ERRORS as error:
+        if isinstance(error, OSError) and error.filename:  # of the disk
+            raise
+        raise DataError(f"{corpus.url} is damaged ({first_line(error)})", "repeat the command") from None
+    return num_pairs, terms
 
 
 def _extract(archive: zipfile.ZipFile, name: str, languages: Languages, directory: Path) -> None:

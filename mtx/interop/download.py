@@ -1,6 +1,6 @@
 """Downloads files; the part of an interrupted download is kept, and the same command resumes it.
 
-Flow: address -> a hidden part next to the file, named after what identifies the file of the server -> the file.
+Flow: address -> a part next to the file, named after what identifies the file of the server -> the file.
 """
 
 import glob
@@ -104,7 +104,7 @@ def _receive(session: requests.Session, url: str, path: Path, headers: Mapping[s
             length = response.headers.get("Content-Range", "").rpartition("/")[2]
         identity = sha256 or response.headers.get("ETag") or response.headers.get("Last-Modified")
         name = hashlib.sha256(f"{url} {identity} {length}".encode()).hexdigest()[:16]
-        part = path.with_name(f".{path.name}.{name}.part")
+        part = path.with_name(f"{path.name}.{name}.part")
         if old_parts != [part] or not is_resumed:
             num_bytes = 0
             for old_part in old_parts:
@@ -126,7 +126,7 @@ def _receive(session: requests.Session, url: str, path: Path, headers: Mapping[s
 
 
 def _parts(path: Path) -> list[Path]:
-    return [*path.parent.glob(f".{glob.escape(path.name)}.*.part")]
+    return [*path.parent.glob(f"{glob.escape(path.name)}.*.part")]
 
 
 def _is_temporary(error: requests.RequestException) -> bool:

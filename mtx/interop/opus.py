@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from mtx.data.languages import Languages, key_of
 from mtx.errors import MtxError, UsageError
-from mtx.formatting import format_size
 from mtx.interop.download import fetch_json
 
 API = "https://opus.nlpl.eu/opusapi/"
@@ -50,7 +49,7 @@ class OpusCorpus(BaseModel):
     @property
     def zip_size(self) -> str:
         """The size of its zip as text."""
-        return "?" if self.num_bytes is None else format_size(self.num_bytes)
+        return "?" if self.num_bytes is None else f"{self.num_bytes / 1e6:,.1f} MB"
 
     @property
     def page(self) -> str:

@@ -34,7 +34,7 @@ class Recorder:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.ops = root, list[Op]()
         self._paths: dict[int, Path] = {}
-        for name in ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "create"):
+        for name in ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "create", "append"):
             monkeypatch.setattr(disk, name, getattr(self, name)(getattr(disk, name)))
 
     def mark(self, kind: str, step: int) -> None:
@@ -66,6 +66,17 @@ class Recorder:
             file = real(path, *mode)
             self._paths[file.fileno()] = path
             self._add("create", path)
+            return file
+
+        return call
+
+    def append(self, real: Any) -> Any:
+        def call(path: Path) -> Any:
+            is_new = not path.exists()
+            file = real(path)
+            self._paths[file.fileno()] = path
+            if is_new:
+                self._add("create", path)
             return file
 
         return call

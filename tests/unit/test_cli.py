@@ -141,7 +141,7 @@ def test_the_rarest_options_are_hidden_and_still_there() -> None:
 def test_every_command_that_computes_takes_a_device() -> None:
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     without = {name for name in COMMANDS if "device" not in [each.name for each in commands[name].params]}
-    assert without == {"config", "export", "import", "prepare", "report", "status"}
+    assert without == {"config", "corpora", "export", "import", "prepare", "report", "status"}
 
 
 @pytest.mark.seconds

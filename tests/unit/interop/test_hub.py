@@ -405,7 +405,7 @@ def test_a_killed_download_resumes(hub: Hub, marian: Path, tmp_path: Path) -> No
     command = [sys.executable, "-c", IMPORT, "import", NAME, "-o", str(tmp_path / "model")]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
         assert hub.has_stopped.wait(PATIENCE_S)
-        [partial] = wait_for(lambda: [p for p in Path(constants.HF_HUB_CACHE).rglob(".*.part") if p.stat().st_size])
+        [partial] = wait_for(lambda: [p for p in Path(constants.HF_HUB_CACHE).rglob("*.part") if p.stat().st_size])
         wait_for(lambda: partial.stat().st_size > hub.stops_at - 2000)
         process.send_signal(signal.SIGKILL)
     got = partial.stat().st_size
@@ -419,7 +419,7 @@ def test_a_killed_download_resumes(hub: Hub, marian: Path, tmp_path: Path) -> No
     assert [(path.rpartition("/")[2], span) for method, path, span in hub.asked if method == "GET" and span] == [
         ("model.safetensors", f"bytes={got}-")
     ]
-    assert not list(Path(constants.HF_HUB_CACHE).rglob(".*.part"))
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.part"))
     import_marian(marian, tmp_path / "local")
     assert tree(tmp_path / "model") == tree(tmp_path / "local")
 
