@@ -47,7 +47,7 @@ def corpora(
     with hold_folder(output):
         if testset:
             directory = fetch_test_set(testset, languages, output)
-            settings.append(f"data.test={directory / directory.name}")
+            settings.append(f"data.test={directory}")
             text = "my.tsv"
         elif hub:
             subset, _, revision = names[0].partition("@") if names else ("", "", "")
@@ -62,25 +62,33 @@ def corpora(
 
 def _list_corpora(languages: "Languages") -> None:
     """Print what OPUS has, the largest corpus first."""
-    from mtx.interop.opus import list_corpora, nothing_found
+    from mtx.interop.opus import list_corpora, nothing_found, show_number, show_size
 
     found = list_corpora(languages)
     if not found:
         raise nothing_found(languages)
-    rows = ([corpus.corpus, corpus.version, corpus.num_pairs, corpus.zip_size, corpus.page] for corpus in found)
+    rows = (
+        [
+            corpus.corpus,
+            corpus.version,
+            show_number(corpus.alignment_pairs),
+            show_size(corpus.num_bytes),
+            corpus.page,
+        ]
+        for corpus in found
+    )
     print_lines(table(["name", "version", "pairs", "download", "terms"], *rows))
     logger.info("to download: %s", mtx_command("corpora", "-".join(languages), found[-1].corpus, "-o", "text"))
 
 
 def _download_corpora(languages: "Languages", names: list[str], folder: Path, has_consent: bool) -> None:
     """Download corpora of OPUS, after their sizes and the places of their terms are shown."""
-    from mtx.interop.corpora import fetch_opus, require_consent
+    from mtx.interop.corpora import announce, fetch_opus, require_consent
     from mtx.interop.opus import find_corpus
 
     found = [find_corpus(languages, *name.partition("@")[::2]) for name in dict.fromkeys(names)]
     for corpus in found:
-        text = "%s %s: %s pairs, %s; terms: %s"
-        logger.info(text, corpus.corpus, corpus.version, corpus.num_pairs, corpus.zip_size, corpus.page)
+        announce(f"{corpus.corpus} {corpus.version}", corpus.alignment_pairs, corpus.num_bytes, corpus.page)
     require_consent([corpus.num_bytes for corpus in found], has_consent)
     for corpus in found:
         fetch_opus(corpus, languages, folder)

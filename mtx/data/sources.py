@@ -498,7 +498,7 @@ def open_hub(name: str) -> Iterator[str | None]:
         if problem and isinstance(error, ConnectionError):
             reason = f"{problem}, and it is not in the cache"
             hint += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
-        raise MtxError(f"data.hub: {name} cannot be loaded: {reason}", hint) from error
+        raise MtxError(f"{name} cannot be loaded from the hub: {reason}", hint) from error
 
 
 def load_builder(hub: HubConfig) -> Any:

@@ -26,7 +26,7 @@ from mtx.errors import DataError, MtxError, UsageError, first_line
 from mtx.evaluation.test_sets import sacrebleu_test_set
 from mtx.formatting import counted, format_size, mtx_command
 from mtx.interop.download import download
-from mtx.interop.opus import OpusCorpus
+from mtx.interop.opus import OpusCorpus, show_number, show_size
 from mtx.storage import disk, durable
 from mtx.storage.text_files import printable
 
@@ -47,6 +47,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
     Raises:
         MtxError: if another process holds it.
     """
+    is_new = not folder.exists()
     durable.make_directories(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -56,6 +57,8 @@ def hold_folder(folder: Path) -> Iterator[None]:
     except BlockingIOError:
         raise MtxError(f"{folder}: another process downloads to it", "wait for it, or choose another -o") from None
     finally:
+        if is_new and not any(folder.iterdir()):
+            disk.remove_directory(folder)
         os.close(descriptor)
 
 
@@ -68,6 +71,11 @@ def require_consent(sizes: Iterable[int | None], has_consent: bool) -> None:
     total = sum(_LARGE_BYTES + 1 if size is None else size for size in sizes)
     if total > _LARGE_BYTES and not has_consent:
         raise UsageError(f"{format_size(total)} or more would be downloaded", "--yes downloads it")
+
+
+def announce(name: str, num_pairs: int | None, num_bytes: int | None, page: str) -> None:
+    """Print what is about to be downloaded, and where its terms are."""
+    log.info("%s: %s pairs, %s; terms: %s", name, show_number(num_pairs), show_size(num_bytes), page)
 
 
 def fetch_opus(corpus: OpusCorpus, languages: Languages, folder: Path) -> None:
@@ -167,26 +175,25 @@ def fetch_dataset(name: str, subset: str, revision: str, languages: Languages, f
         import datasets
         from huggingface_hub import HfApi, HfFileSystem, constants
 
+        subsets = datasets.get_dataset_config_names(name, revision=revision or None)
+        subset = subset or _choose_subset(name, subsets, languages)
         info = HfApi().dataset_info(name, revision=revision or None)
-        revision = revision or info.sha
-        if not subset:
-            subset = _choose_subset(name, datasets.get_dataset_config_names(name, revision=revision), languages)
         directory = folder / re.sub(r"[^\w.-]", "_", f"{name.rpartition('/')[2]}-{subset}-{info.sha[:8]}")
         if _is_there(directory, languages):
             return directory
-        builder = load_builder(HubConfig(name=name, subset=subset, revision=revision))
-        files = [*chain.from_iterable((builder.config.data_files or {}).values())]
-        sizes = HfFileSystem().sizes(files)
+        builder = load_builder(HubConfig(name=name, subset=subset, revision=revision or info.sha))
+        num_pairs = sum(split.num_examples for split in (builder.info.splits or {}).values()) or None
+        num_bytes = sum(HfFileSystem().sizes([*chain.from_iterable(builder.config.data_files.values())]))
         page = f"{constants.ENDPOINT}/datasets/{name}"
-        log.info("%s: %s; terms: %s", directory.name, format_size(sum(filter(None, sizes))), page)
-        require_consent(sizes, has_consent)
+        announce(directory.name, num_pairs, num_bytes, page)
+        require_consent([num_bytes], has_consent)
         builder.download_and_prepare()
         data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
-        num_pairs = dict[str, int]()
+        split_pairs = dict[str, int]()
         with durable.new_directory(directory) as new:
             for split in builder.info.splits:
                 [corpus] = find_split(data, name, builder, split)
-                num_pairs[split] = 0
+                split_pairs[split] = 0
                 with (
                     disk.create(new / f"{split}.{languages[0]}") as src,
                     disk.create(new / f"{split}.{languages[1]}") as tgt,
@@ -194,10 +201,10 @@ def fetch_dataset(name: str, subset: str, revision: str, languages: Languages, f
                     for block in corpus.blocks():
                         src.write(_lines(block.src))
                         tgt.write(_lines(block.tgt))
-                        num_pairs[split] += len(block.src)
+                        split_pairs[split] += len(block.src)
             licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
             terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
-    pairs = ", ".join(f"{split} {number:,} pairs" for split, number in num_pairs.items())
+    pairs = ", ".join(f"{split} {number:,} pairs" for split, number in split_pairs.items())
     log.info("%s: %s; terms: %s", directory, pairs, terms)
     return directory
 

@@ -42,19 +42,19 @@ class OpusCorpus(BaseModel):
         return None if self.size is None else self.size * 1024
 
     @property
-    def num_pairs(self) -> str:
-        """The number of its pairs as text."""
-        return "?" if self.alignment_pairs is None else f"{self.alignment_pairs:,}"
-
-    @property
-    def zip_size(self) -> str:
-        """The size of its zip as text."""
-        return "?" if self.num_bytes is None else f"{self.num_bytes / 1e6:,.1f} MB"
-
-    @property
     def page(self) -> str:
         """The address of its page, which has its terms."""
         return f"https://opus.nlpl.eu/{self.corpus}/{self.source}&{self.target}/{self.version}/{self.corpus}"
+
+
+def show_number(number: int | None) -> str:
+    """A number that may be unknown."""
+    return "?" if number is None else f"{number:,}"
+
+
+def show_size(num_bytes: int | None) -> str:
+    """A size that may be unknown, in millions of bytes."""
+    return "?" if num_bytes is None else f"{num_bytes / 1e6:,.1f} MB"
 
 
 class _Corpora(BaseModel):
