@@ -368,8 +368,6 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         example = files_of(next(text for text in all_texts if text not in texts))[0].name
         number = counted(len(all_texts) - len(texts), "text")
         log_once(f"{folder}: not training on {number} that data.valid or data.test names, such as {example}")
-        if not texts:
-            raise UsageError(f"{folder}: no training text; all of it is in data.valid or data.test")
     counts = sum(texts.values(), Counter[Languages]())
     directions = [pair for pair in counts if all(pair)]
     directions.sort(key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
@@ -398,7 +396,8 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         hint = EXPECTED
         if texts:
             hint += "; or name the languages: data.src=en data.tgt=de"
-        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", hint)
+        others = " but that of data.valid or data.test" if len(texts) < len(all_texts) else ""
+        raise UsageError(f"{folder}: no text in {' and '.join(languages)}{others}; it has {shown}", hint)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:

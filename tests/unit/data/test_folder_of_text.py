@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,39 @@ def test_languages_that_are_given_choose(folder: Path) -> None:
 def test_both_directions_of_two_languages_count(folder: Path) -> None:
     write(folder / "more.tmx", tmx(*((f"word {n}", f"mot {n}") for n in range(4)), languages=("en", "fr")))
     assert train()[0].languages == ("en", "de"), "of 5 pairs in French, 4 from English to German, and 2 from German"
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        (["data.test=memories/train"], 5),
+        (["data.test=memories/b/m.tmx", "data.valid=link.tsv"], 3),
+        (["data.test=memories/b,c"], 4),
+        (["data.test=memories/b", "data.directions=en-de,en-fr"], 5),
+        (["data.test=elsewhere"], 6),
+    ],
+)
+def test_what_evaluates_is_never_training_text_of_a_folder(
+    settings: list[str], left: int, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "link.tsv").symlink_to(folder / "a.tsv")
+    write(tmp_path / "c" / "more.tsv", "en\tde\nfour\tvier\n")
+    write(tmp_path / "elsewhere.en", "a fox\n")
+    write(tmp_path / "elsewhere.de", "ein Fuchs\n")
+    log_once.cache_clear()
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        corpora = train("memories", *settings)
+    assert sum(len(pairs(corpus)) for corpus in corpora) == left
+    lines = [text for text in caplog.messages if "memories: not training on" in text]
+    num_texts = 2 if "data.valid=link.tsv" in settings else 1
+    example = "train.en" if "memories/train" in settings[0] else "a.tsv" if num_texts == 2 else "m.tmx"
+    expected = f"{num_texts} text{'s'[: num_texts - 1]} that data.valid or data.test names, such as {example}"
+    assert lines == ([] if left == 6 else [f"memories: not training on {expected}"])
+
+
+def test_a_folder_of_nothing_but_test_text(folder: Path) -> None:
+    with pytest.raises(UsageError, match="memories: no text in en and de but that of data.valid or data.test; it"):
+        train("memories", "data.test=memories/")
 
 
 def test_text_in_unknown_languages_is_in_those_of_most(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -294,8 +328,9 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
         "data.src=en",
         "data.tgt=de",
         "tokenizer.vocab_size=300",
-        "data.valid=memories/",
+        "data.valid=copy/",
     ]
+    shutil.copytree(folder, folder.parent / "copy")
     config = resolve("own-text", settings).config
     prepare(config, folder.parent / "data")
     report = durable.read_json(folder.parent / "data/report.json")
