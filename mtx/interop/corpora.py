@@ -22,6 +22,7 @@ from mtx.config.schema import DataConfig, HubConfig
 from mtx.data.folders import count_lines
 from mtx.data.languages import Languages, key_of
 from mtx.data.sources import find_split, load_builder, open_hub
+from mtx.data.tables import PairBlock
 from mtx.errors import DataError, MtxError, UsageError, first_line
 from mtx.evaluation.test_sets import sacrebleu_test_set
 from mtx.formatting import counted, format_size, mtx_command
@@ -189,24 +190,27 @@ def fetch_dataset(name: str, subset: str, revision: str, languages: Languages, f
         require_consent([num_bytes], has_consent)
         builder.download_and_prepare()
         data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
-        split_pairs = dict[str, int]()
+        texts = []
         with durable.new_directory(directory) as new:
             for split in builder.info.splits:
                 [corpus] = find_split(data, name, builder, split)
-                split_pairs[split] = 0
-                with (
-                    disk.create(new / f"{split}.{languages[0]}") as src,
-                    disk.create(new / f"{split}.{languages[1]}") as tgt,
-                ):
-                    for block in corpus.blocks():
-                        src.write(_lines(block.src))
-                        tgt.write(_lines(block.tgt))
-                        split_pairs[split] += len(block.src)
+                num_pairs = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
+                texts.append(f"{split} {counted(num_pairs, 'pair')}")
             licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
             terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
-    pairs = ", ".join(f"{split} {number:,} pairs" for split, number in split_pairs.items())
-    log.info("%s: %s; terms: %s", directory, pairs, terms)
+    log.info("%s: %s; terms: %s", directory, ", ".join(texts), terms)
     return directory
+
+
+def _write_pairs(blocks: Iterable[PairBlock], src: Path, tgt: Path) -> int:
+    """Write two files of lines; returns the number of pairs."""
+    num_pairs = 0
+    with disk.create(src) as src_file, disk.create(tgt) as tgt_file:
+        for block in blocks:
+            src_file.write(_lines(block.src))
+            tgt_file.write(_lines(block.tgt))
+            num_pairs += len(block.src)
+    return num_pairs
 
 
 def _choose_subset(name: str, subsets: list[str], languages: Languages) -> str:
