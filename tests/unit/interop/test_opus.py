@@ -17,6 +17,8 @@ import pytest
 import requests
 
 from mtx import cli
+from mtx.config.settings import resolve
+from mtx.data.prepare import prepare
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.interop import corpora, download, opus
 from mtx.storage import disk, durable
@@ -103,6 +105,20 @@ def test_a_corpus(pair: str, server: Opus, caplog: pytest.LogCaptureFixture) -> 
     server.zips.clear()
     assert run(pair, "Fake", "Fake@v2", "-o", "text") == 0
     assert tree(Path("text")) == before
+
+
+@pytest.mark.usefixtures("server")
+def test_a_folder_trains_like_the_same_files_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("en-sw", "Fake", "-o", "text") == 0
+    by_hand = tmp_path / "by hand/text/Fake-v2"
+    by_hand.mkdir(parents=True)
+    (by_hand / "Fake.en").write_text(EN)
+    (by_hand / "Fake.sw").write_text(SW)
+    settings = ["data.train=text/", "data.src=en", "data.tgt=sw", "tokenizer.vocab_size=300"]
+    for folder in (tmp_path, tmp_path / "by hand"):
+        monkeypatch.chdir(folder)
+        prepare(resolve("own-text", settings).config, Path("data"))
+    assert tree(tmp_path / "data") == tree(tmp_path / "by hand/data")
 
 
 def test_versions(server: Opus) -> None:
