@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import logging
 import random
 import re
@@ -145,6 +146,20 @@ def test_the_nearest_is_offered(pair: str, corpus: str, problem: str, hint: str,
     assert run(pair, *words) == 2
     assert capsys.readouterr().err.endswith(f"error: OPUS has {problem}\nhelp: {hint}\n")
     assert not Path("text").exists()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "version"), [("../x", "v1"), ("x", "../v1"), ("x/y", "v1"), (".x", "v1"), ("x", "")]
+)
+def test_no_name_of_opus_becomes_a_path(corpus: str, version: str, server: Opus) -> None:
+    server.add(corpus, version, "en", "sw")
+    with pytest.raises(UsageError, match=f"^OPUS has no {re.escape(corpus)} in en and sw$"):
+        opus.find_corpus(("en", "sw"), corpus, "")
+
+
+def test_an_answer_about_other_languages(server: Opus) -> None:
+    server.answers = {"/opusapi/": json.dumps(server.answer({"source": "en", "target": "zh_CN"})).encode()}
+    assert opus.list_corpora(("en", "sw")) == []
 
 
 @pytest.mark.usefixtures("server")
@@ -425,6 +440,8 @@ def test_a_kill_or_a_power_cut_at_each_operation(
         recorder = journal.Recorder(tmp_path / "disk", patch)
         fetch(server)
     expected = tree(Path())
+    kinds = [op.kind for op in recorder.ops if op.path.suffix == ".part"]
+    assert kinds[-2:] == ["sync", "rename"], "a power cut leaves no zeros under the name of the file"
     rng = random.Random(0)
     num_disks = 0
     for end in range(len(recorder.ops) + 1):
