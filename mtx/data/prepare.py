@@ -40,6 +40,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
+from mtx.data.language_detection import SAMPLE, find_other_language
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
@@ -169,6 +170,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
+        other_language = _find_other_languages(text, corpora.train)
         _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
         _check_weights(tallies)
         disk.unlink(cleaned_path)
@@ -176,7 +178,8 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
         figures = _describe_text(TokenStore.load(directory / TRAIN_STORE), data.src)
-        report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
+        figures |= {"other_language": other_language, "pieces": tokenizer.num_pieces}
+        report = _report(tallies, sets, data) | figures | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
@@ -420,6 +423,25 @@ class ChosenText:
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
+
+
+def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Json:
+    """The share of the pairs with a side in another language than their corpus has, and one of them, with the language.
+
+    Pairs are drawn at random: at even distances, they would be of one kind in a text where two kinds alternate.
+    """
+    table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
+    rows = np.flatnonzero(text.is_chosen)
+    drawn = np.random.default_rng(text.seed).choice(rows, min(SAMPLE, len(rows)), replace=False)
+    examples = list[durable.Json]()
+    for row in sorted(drawn.tolist()):
+        pair = PairGroup.of(table[row : row + 1], np.array([True]))
+        corpus = corpora[table["corpus"][row].as_py()]
+        sides = strip_codes(pair.src), strip_codes(pair.tgt)
+        languages = [*filter(None, map(find_other_language, sides, corpus.languages))]
+        if languages:
+            examples.append(corpus.example(pair) | {"language": languages[0]})
+    return {"share": len(examples) / len(drawn), "example": examples[0] if examples else None}
 
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
