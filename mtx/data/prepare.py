@@ -40,7 +40,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
-from mtx.data.language_detection import SAMPLE, find_other_language
+from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
+_DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _MISSING_VALUES = "missing_values"
@@ -432,16 +433,17 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
     rows = np.flatnonzero(text.is_chosen)
-    drawn = np.random.default_rng(text.seed).choice(rows, min(SAMPLE, len(rows)), replace=False)
-    examples = list[durable.Json]()
+    drawn = np.random.default_rng(text.seed).choice(rows, min(_DETECTED_PAIRS, len(rows)), replace=False)
+    count = 0
+    example = None
     for row in sorted(drawn.tolist()):
         pair = PairGroup.of(table[row : row + 1], np.array([True]))
         corpus = corpora[table["corpus"][row].as_py()]
         sides = strip_codes(pair.src), strip_codes(pair.tgt)
-        languages = [*filter(None, map(find_other_language, sides, corpus.languages))]
-        if languages:
-            examples.append(corpus.example(pair) | {"language": languages[0]})
-    return {"share": len(examples) / len(drawn), "example": examples[0] if examples else None}
+        if languages := [*filter(None, map(find_other_language, sides, corpus.languages))]:
+            count += 1
+            example = example or corpus.example(pair) | {"language": languages[0]}
+    return {"share": count / len(drawn), "example": example}
 
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
