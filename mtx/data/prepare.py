@@ -179,8 +179,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
         figures = _describe_text(TokenStore.load(directory / TRAIN_STORE), data.src)
-        figures |= {"other_language": other_language, "pieces": tokenizer.num_pieces}
-        report = _report(tallies, sets, data) | figures | terms
+        report = _report(tallies, sets, data) | figures | other_language | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
@@ -427,9 +426,9 @@ class ChosenText:
 
 
 def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Json:
-    """The share of the pairs with a side in another language than their corpus has, and one of them, with the language.
+    """The entry of report.json about pairs with a side in another language than the direction of their corpus has.
 
-    Pairs are drawn at random: at even distances, they would be of one kind in a text where two kinds alternate.
+    They are counted in pairs drawn at random: at even distances, all could be of one kind in a text with two by turns.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
     rows = np.flatnonzero(text.is_chosen)
@@ -443,7 +442,7 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
         if languages := [*filter(None, map(find_other_language, sides, corpus.languages))]:
             count += 1
             example = example or corpus.example(pair) | {"language": languages[0]}
-    return {"share": count / len(drawn), "example": example}
+    return {"other_language": {"share": count / len(drawn), "example": example}}
 
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
