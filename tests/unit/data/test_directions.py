@@ -406,6 +406,22 @@ def test_no_line_that_is_held_out_is_on_any_side_of_the_training_text(tmp_path: 
         assert (entry["src"], entry["tgt"], entry["held_out"]) == (src, tgt, True)
 
 
+def test_a_side_in_another_language_is_counted_in_each_direction_of_its_file(tmp_path: Path) -> None:
+    """A file of a folder is read in both directions; in one of them each side is the other's."""
+    src, tgt = sentences("en", 70), sentences("de", 70)
+    write(tmp_path / "dev.tsv", "en\tde\n" + "".join(f"{src[place]}\t{tgt[place]}\n" for place in range(50, 70)))
+    for name, places in (("a", range(20)), ("b", range(20, 50))):
+        lines = [f"{src[place]}\t{tgt[place]}\n" for place in places]
+        lines[6] = f"{tgt[places[0]]}\t<b>{tgt[places[6]]}</b>\n" if name == "b" else lines[6]
+        write(tmp_path / "texts" / f"{name}.tsv", "en\tde\n" + "".join(lines))
+    keys = ("data.valid=dev.tsv", "data.test=dev.tsv")
+    data = run(tmp_path, "en-de,de-en", *keys, train=[str(tmp_path / "texts")])
+    entry = data.report["other_language"]
+    assert data.report["kept"] == 100 and entry["share"] == 0.02
+    assert entry["example"]["corpus"].endswith("b.tsv") and entry["example"]["line"] == 8
+    assert entry["example"]["src"] == tgt[20] and entry["example"]["language"] == "de"
+
+
 def test_leaks_of_configured_sets_are_counted_on_both_sides(tmp_path: Path) -> None:
     write_lines(tmp_path, "train", "en de fr", range(100))
     write_lines(tmp_path, "dev", "en de", range(500, 510))
