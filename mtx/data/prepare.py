@@ -435,7 +435,7 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
     drawn = np.random.default_rng(text.seed).choice(rows, min(_DETECTED_PAIRS, len(rows)), replace=False)
     count = 0
     example = None
-    for row in sorted(drawn.tolist()):
+    for row in drawn.tolist():
         pair = PairGroup.of(table[row : row + 1], np.array([True]))
         corpus = corpora[table["corpus"][row].as_py()]
         sides = strip_codes(pair.src), strip_codes(pair.tgt)

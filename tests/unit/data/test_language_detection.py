@@ -178,8 +178,9 @@ def test_a_short_text_is_surely_in_a_language(text: str, language: str, others: 
         ("Tento film byl moc dlouhý", "sk", None),  # Czech, but a Slovak word more or less would do
         ("Ovaj film je vrlo dug i dosadan.", "en", "hr"),  # by the shares of Croatian, Bosnian and Serbian
         ("Ovaj film je vrlo dug i dosadan.", "sr", None),
+        ("这部电影三十九分钟", "en", None),  # Chinese, Wu or Cantonese
+        ("A1 B2 C3 D4 E5 F6", "en", None),  # in no language
         ("Ten film jest bardzo długi i nudny.", "szl", None),  # unknown to the detector
-        ("", "en", None),
     ],
 )
 def test_a_text_that_is_certainly_in_another_language(text: str, language: str, other: str | None) -> None:
