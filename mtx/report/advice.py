@@ -119,7 +119,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
     for text in _about_other_language(data.report, 0.02):
-        yield Advice(text, "remove them, or correct the languages of the text: a model learns to write what it reads")
+        yield Advice(text, "remove them, or set the right languages if the text has others: a model learns them too")
     problems_by_hint = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
     for name, problem, hint in _find_set_problems(data, config.data):
         problems_by_hint[hint].setdefault(name, problem)
@@ -264,7 +264,7 @@ def _about_other_language(report: dict[str, Any], limit: float) -> Iterator[str]
     """A line about the pairs with a side in another language, if their share is above a limit."""
     entry = report.get("other_language")  # earlier versions did not count them
     if entry and entry["share"] > limit:
-        example = f"{show_example(entry['example'])} ({name_of(entry['example']['language'])})"
+        example = f"{name_of(entry['example']['language'])} in {show_example(entry['example'])}"
         yield f"{entry['share']:.2%} of the training pairs have a side in another language, such as {example}"
 
 

@@ -407,21 +407,19 @@ def test_no_line_that_is_held_out_is_on_any_side_of_the_training_text(tmp_path: 
 
 
 def test_a_side_in_another_language_is_counted_in_each_direction_of_its_file(tmp_path: Path) -> None:
-    """The sides of one pair are swapped. A duplicate is no training pair."""
+    """The sides of one pair are swapped, in markup of the right language. A duplicate is no training pair."""
     lines = [f"{en}\t{de}\n" for en, de in zip(sentences("en", 70), sentences("de", 70), strict=True)]
-    en, de = lines[49].split("\t")
-    titles = "the film and the end of the story is in", "der Film und das Ende von der Geschichte"
-    sides = (f'<b title="{title}">{text.strip()}</b>' for title, text in zip(titles, (de, en), strict=True))
-    swapped = "\t".join(sides) + "\n"
-    texts = {"texts/a.tsv": lines[:20], "texts/b.tsv": [*lines[20:49], swapped, lines[20]], "dev.tsv": lines[50:]}
-    for name, text in texts.items():
-        write(tmp_path / name, "".join(["en\tde\n", *text]))
-    keys = ("data.valid=dev.tsv", "data.test=dev.tsv")
-    data = run(tmp_path, "en-de,de-en", *keys, train=[str(tmp_path / "texts")])
-    entry = data.report["other_language"]
-    assert data.report["kept"] == 100 and entry["share"] == 0.02
-    assert entry["example"]["corpus"].endswith("b.tsv") and entry["example"]["line"] == 31
-    assert entry["example"]["language"] in ("en", "de")
+    en, de = lines[49].strip().split("\t")
+    titles = '<b title="the film and the end of the story is">', '<b title="der Film und das Ende von der">'
+    swapped = f"{titles[0]}{de}</b>\t{titles[1]}{en}</b>\n"
+    write(tmp_path / "texts" / "a.tsv", "".join(["en\tde\n", *lines[:49], swapped, lines[0]]))
+    write(tmp_path / "dev.tsv", "".join(["en\tde\n", *lines[50:]]))
+    train = [str(tmp_path / "texts")]
+    report = run(tmp_path, "en-de,de-en", "data.valid=dev.tsv", "data.test=dev.tsv", train=train).report
+    example = report["other_language"]["example"]
+    assert report["kept"] == 100 and report["other_language"]["share"] == 0.02
+    assert (Path(example["corpus"]).name, example["line"]) == ("a.tsv", 51)
+    assert example["language"] in ("en", "de")
 
 
 def test_leaks_of_configured_sets_are_counted_on_both_sides(tmp_path: Path) -> None:
