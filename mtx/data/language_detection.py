@@ -2,7 +2,8 @@
 
 Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. Languages unknown to
 py3langid are judged by the letters of their script; Latin letters alone are not informative. Uncertain sentences count
-for no language. For a single sentence only `rank_languages` is useful: it ranks a few languages by likelihood.
+for no language. For a single sentence, `rank_languages` ranks a few languages by likelihood, and `find_other_language`
+finds only what is certainly wrong.
 """
 
 import re
@@ -21,6 +22,9 @@ _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
 _SURE_WORDS = 5  # minimum number of words of a line, for a text to be in one language and in no other
 _SURE_RATIO = 10  # and minimum ratio of its likelihood to another language's
+_OTHER = 0.9  # minimum likelihood of a language, for a sentence not to be in the expected one
+_UNEXPECTED = 0.01  # and maximum likelihood of that; relatives, such as Xhosa and Zulu, often have more
+_BEGINNING = 48  # characters of the sentence, which are enough
 _ALIKE = 0.5  # minimum likeness to a language
 _ALIKE_RATIO = 1.5  # and minimum ratio to the likeness to another language, or of another text
 _ENOUGH_TEXTS = 10  # minimum number of different sentences
@@ -68,8 +72,8 @@ class Profile:
         """
         if not self.letters:
             return None
-        if (key := key_of(language)) in map(key_of, _detector().labels):
-            return self.languages[key]
+        if _is_supported(language):
+            return self.languages[key_of(language)]
         script = script_of(language)
         return None if script == "Latn" else _share_in_script(self.letters, script)
 
@@ -127,15 +131,36 @@ def is_surely_in(text: str, language: str, other_languages: Iterable[str]) -> bo
 
     False if the detector does not support one of the languages: it would take Silesian for Polish.
     """
-    lines = [
-        line for line in (text, *text.split("\n")) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _SURE_WORDS
-    ]
+    lines = [line for line in (text, *text.split("\n")) if _has_enough_words(line)]
     for line in lines:
         likelihood = _by_key(_detector().rank(line))
         rivals = (_SURE_RATIO * likelihood.get(key_of(other), 1.0) for other in other_languages)
         if likelihood[key_of(language)] < max([_SURE, *rivals]):
             return False
     return bool(lines)
+
+
+def find_other_language(text: str, language: str) -> str | None:
+    """The language that a text of at least five words is in, if it is certainly not the expected one.
+
+    None if that is uncertain, or the detector does not support the expected language.
+    """
+    if not _is_supported(language):
+        return None
+    beginning = text[:_BEGINNING]
+    likelihood = _by_key(_detector().rank(beginning)[:10])  # the others are less likely than _UNEXPECTED
+    other = max(likelihood, key=lambda key: likelihood[key])
+    is_other = likelihood[other] >= _OTHER and likelihood[key_of(language)] < _UNEXPECTED
+    return other if is_other and other in KNOWN and _has_enough_words(beginning) else None
+
+
+@lru_cache
+def _is_supported(language: str) -> bool:
+    return key_of(language) in map(key_of, _detector().labels)
+
+
+def _has_enough_words(line: str) -> bool:
+    return len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _SURE_WORDS
 
 
 def _by_key(numbers: Iterable[tuple[str, float]]) -> defaultdict[str, float]:

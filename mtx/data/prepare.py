@@ -40,6 +40,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
+from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
+_DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _MISSING_VALUES = "missing_values"
@@ -169,6 +171,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
+        other_language = _find_other_languages(text, corpora.train)
         _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
         _check_weights(tallies)
         disk.unlink(cleaned_path)
@@ -176,7 +179,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
         figures = _describe_text(TokenStore.load(directory / TRAIN_STORE), data.src)
-        report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
+        report = _report(tallies, sets, data) | figures | other_language | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
@@ -420,6 +423,26 @@ class ChosenText:
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
+
+
+def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Json:
+    """The entry of report.json about pairs with a side in another language than the direction of their corpus has.
+
+    They are counted in pairs drawn at random: at even distances, all could be of one kind in a text with two by turns.
+    """
+    table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
+    rows = np.flatnonzero(text.is_chosen)
+    drawn = np.random.default_rng(text.seed).choice(rows, min(_DETECTED_PAIRS, len(rows)), replace=False)
+    count = 0
+    example = None
+    for row in drawn.tolist():
+        pair = PairGroup.of(table[row : row + 1], np.array([True]))
+        corpus = corpora[table["corpus"][row].as_py()]
+        sides = strip_codes(pair.src), strip_codes(pair.tgt)
+        if languages := [*filter(None, map(find_other_language, sides, corpus.languages))]:
+            count += 1
+            example = example or corpus.example(pair) | {"language": languages[0]}
+    return {"other_language": {"share": count / len(drawn), "example": example}}
 
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:

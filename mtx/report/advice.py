@@ -118,6 +118,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
+    for text in _about_other_language(data.report, 0.02):
+        yield Advice(text, "remove them, or set the right languages if the text has others: a model learns them too")
     problems_by_hint = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
     for name, problem, hint in _find_set_problems(data, config.data):
         problems_by_hint[hint].setdefault(name, problem)
@@ -252,9 +254,18 @@ def set_lines(report: dict[str, Any]) -> Iterator[str]:
     if "suspicious" in report:  # earlier versions did not count them
         shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
         yield f"suspicious training targets: {', '.join(shares) or 'none'}"
+    yield from _about_other_language(report, 0.0)
     for name, entry in sets_of(report).items():
         held_out = ", held out" if entry["held_out"] else ""
         yield f"{name}: {entry['pairs']:,} pairs{held_out}; {leaks(entry)}"
+
+
+def _about_other_language(report: dict[str, Any], limit: float) -> Iterator[str]:
+    """A line about the pairs with a side in another language, if their share is above a limit."""
+    entry = report.get("other_language")  # earlier versions did not count them
+    if entry and entry["share"] > limit:
+        example = f"{name_of(entry['example']['language'])} in {show_example(entry['example'])}"
+        yield f"{entry['share']:.2%} of the training pairs have a side in another language, such as {example}"
 
 
 def leaks(entry: dict[str, Any]) -> str:

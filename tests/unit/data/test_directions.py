@@ -406,6 +406,22 @@ def test_no_line_that_is_held_out_is_on_any_side_of_the_training_text(tmp_path: 
         assert (entry["src"], entry["tgt"], entry["held_out"]) == (src, tgt, True)
 
 
+def test_a_side_in_another_language_is_counted_in_each_direction_of_its_file(tmp_path: Path) -> None:
+    """The sides of one pair are swapped, in markup of the right language. A duplicate is no training pair."""
+    lines = [f"{en}\t{de}\n" for en, de in zip(sentences("en", 70), sentences("de", 70), strict=True)]
+    en, de = lines[49].strip().split("\t")
+    titles = '<b title="the film and the end of the story is">', '<b title="der Film und das Ende von der">'
+    swapped = f"{titles[0]}{de}</b>\t{titles[1]}{en}</b>\n"
+    write(tmp_path / "texts" / "a.tsv", "".join(["en\tde\n", *lines[:49], swapped, lines[0]]))
+    write(tmp_path / "dev.tsv", "".join(["en\tde\n", *lines[50:]]))
+    train = [str(tmp_path / "texts")]
+    report = run(tmp_path, "en-de,de-en", "data.valid=dev.tsv", "data.test=dev.tsv", train=train).report
+    example = report["other_language"]["example"]
+    assert report["kept"] == 100 and report["other_language"]["share"] == 0.02
+    assert (Path(example["corpus"]).name, example["line"]) == ("a.tsv", 51)
+    assert example["language"] in ("en", "de")
+
+
 def test_leaks_of_configured_sets_are_counted_on_both_sides(tmp_path: Path) -> None:
     write_lines(tmp_path, "train", "en de fr", range(100))
     write_lines(tmp_path, "dev", "en de", range(500, 510))

@@ -4,7 +4,14 @@ import itertools
 
 import pytest
 
-from mtx.data.language_detection import Profile, are_exchanged, is_surely_in, language_of, rank_languages
+from mtx.data.language_detection import (
+    Profile,
+    are_exchanged,
+    find_other_language,
+    is_surely_in,
+    language_of,
+    rank_languages,
+)
 from mtx.data.languages import KNOWN, code_of, name_of, script_of, tag_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
@@ -159,3 +166,21 @@ def test_shares_of_a_short_text_that_tells_little_or_nothing() -> None:
 )
 def test_a_short_text_is_surely_in_a_language(text: str, language: str, others: list[str], is_sure: bool) -> None:
     assert is_surely_in(text, language, others) == is_sure
+
+
+@pytest.mark.parametrize(
+    "text, language, other",
+    [
+        ("Der Film ist sehr lang und nicht gut.", "en", "de"),
+        ("Der Film ist sehr lang und nicht gut, und das Ende. " + "The end of the film is good. " * 9, "en", "de"),
+        ("Film ist nicht gut.", "en", None),  # four words
+        ("Tento film byl moc dlouhý", "sk", None),  # Czech, but a Slovak word more or less would do
+        ("Ovaj film je vrlo dug i dosadan.", "en", "hr"),  # by the shares of Croatian, Bosnian and Serbian
+        ("Ovaj film je vrlo dug i dosadan.", "sr", None),
+        ("这部电影三十九分钟", "en", None),  # Chinese, Wu or Cantonese
+        ("A1 B2 C3 D4 E5 F6", "en", None),  # in no language
+        ("Ten film jest bardzo długi i nudny.", "szl", None),  # unknown to the detector
+    ],
+)
+def test_a_text_that_is_certainly_in_another_language(text: str, language: str, other: str | None) -> None:
+    assert find_other_language(text, language) == other

@@ -85,6 +85,9 @@ def test_nothing_is_said_of_clean_text_and_a_usual_plan(clean: TokenStore) -> No
          "validation set: 5 training pairs have a source or target of it, such as train.tsv:7: one -> eins"),
         ({"suspicious": {"numbers": 0.01}}, ""),
         ({"suspicious": {"numbers": 0.02, "short": 0.015}}, "suspicious training targets: 2.00% numbers, 1.50% short"),
+        ({"other_language": {"share": 0.02, "example": None}}, ""),
+        ({"other_language": {"share": 0.021, "example": {**held(1, 1)["leaks"]["example"], "language": "de"}}},
+         "2.10% of the training pairs have a side in another language, such as German in train.tsv:7: one -> eins"),
         ({"missing_values": {"pairs": 49, "example": held(1, 1)["leaks"]["example"]}}, ""),
         ({"missing_values": {"pairs": 50, "example": held(1, 1)["leaks"]["example"]}},
          "0.5% of the pairs have a missing value, such as train.tsv:7: one -> eins"),
@@ -220,9 +223,11 @@ def test_training_text_that_is_split_into_subwords(text: str, is_told: bool, tmp
 
 
 def test_the_lines_of_the_report_have_the_omissions() -> None:
-    report = {"suspicious": {"short": 0.001}, "valid": held(500), "tests": {}}
+    other_language = {"share": 0.001, "example": {**held(1, 1)["leaks"]["example"], "language": "de"}}
+    report = {"suspicious": {"short": 0.001}, "other_language": other_language, "valid": held(500), "tests": {}}
     assert list(checks.set_lines(report)) == [
         "suspicious training targets: 0.10% short",
+        "0.10% of the training pairs have a side in another language, such as German in train.tsv:7: one -> eins",
         "validation set: 500 pairs; none of its sentences is in the training text",
     ]
 
