@@ -86,7 +86,7 @@ def _download_corpora(languages: "Languages", names: list[str], folder: Path, ha
     from mtx.interop.corpora import announce, fetch_opus, require_consent
     from mtx.interop.opus import find_corpus
 
-    found = [find_corpus(languages, *name.partition("@")[::2]) for name in dict.fromkeys(names)]
+    found = [find_corpus(languages, *name.partition("@")[::2]) for name in names]
     for corpus in found:
         announce(f"{corpus.corpus} {corpus.version}", corpus.alignment_pairs, corpus.num_bytes, corpus.page)
     require_consent([corpus.num_bytes for corpus in found], has_consent)

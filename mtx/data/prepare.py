@@ -438,10 +438,11 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
     for row in drawn.tolist():
         pair = PairGroup.of(table[row : row + 1], np.array([True]))
         corpus = corpora[table["corpus"][row].as_py()]
-        sides = strip_codes(pair.src), strip_codes(pair.tgt)
-        if languages := [*filter(None, map(find_other_language, sides, corpus.languages))]:
+        sides = map(strip_codes, (pair.src, pair.tgt))
+        other_language = next(filter(None, map(find_other_language, sides, corpus.languages)), None)
+        if other_language:
             count += 1
-            example = example or corpus.example(pair) | {"language": languages[0]}
+            example = example or corpus.example(pair) | {"language": other_language}
     return {"other_language": {"share": count / len(drawn), "example": example}}
 
 

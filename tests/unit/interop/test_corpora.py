@@ -56,6 +56,7 @@ class Hub(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     files = files()
+    extra_bytes = 0
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -71,7 +72,12 @@ class Hub(BaseHTTPRequestHandler):
         elif path.startswith(f"{about}/tree/"):
             folder = path.removeprefix(f"{about}/tree/").partition("/")[2]
             entries = [
-                {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": file}
+                {
+                    "type": "file",
+                    "oid": hashlib.sha1(data).hexdigest(),
+                    "size": len(data) + self.extra_bytes,
+                    "path": file,
+                }
                 for file, data in self.files.items()
                 if file.rpartition("/")[0] == folder
             ]
@@ -145,6 +151,16 @@ def test_a_dataset_of_the_hub(environment: dict[str, str], tmp_path: Path, monke
 def test_what_is_not_in_the_hub(words: list[str], problem: str, environment: dict[str, str], tmp_path: Path) -> None:
     done = run(tmp_path, environment, *words, "-o", "text")
     assert done.returncode in (1, 2) and re.search(problem, done.stderr), done.stderr
+    assert not (tmp_path / "text").exists()
+
+
+@pytest.mark.seconds
+def test_a_large_dataset_needs_consent(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub, "extra_bytes", 400_000_000)
+    done = run(tmp_path, environment, "en-fr", "--hub", "user/books", "-o", "text")
+    assert done.returncode == 2 and "1,200 MB or more would be downloaded\nhelp: --yes" in done.stderr
     assert not (tmp_path / "text").exists()
 
 
