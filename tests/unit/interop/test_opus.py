@@ -422,6 +422,24 @@ def test_a_full_disk(large: bytes, server: Opus, monkeypatch: pytest.MonkeyPatch
     assert left() == []
 
 
+def test_a_disk_that_is_full_while_unpacking(server: Opus, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = disk.create
+
+    def fill(path: Path, *mode: int) -> Any:
+        if path.name == "Fake.sw":
+            raise OSError(28, "No space left on device", str(path))
+        return create(path, *mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "create", fill)
+        with pytest.raises(OSError, match="No space left on device: '.*Fake-v2"):
+            fetch(server)
+    assert left() == [".Fake-v2.zip"]
+    server.zips.clear()
+    fetch(server)
+    assert left() == ["Fake-v2"]
+
+
 @pytest.mark.usefixtures("server")
 def test_two_commands_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with corpora.hold_folder(Path("text")):
