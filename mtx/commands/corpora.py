@@ -28,7 +28,7 @@ def corpora(
 
     match = DIRECTION.fullmatch(pair)
     if not match:
-        raise UsageError(f"{pair}: expected two languages and one hyphen, such as en-sw or en-zh_CN")
+        raise UsageError(f"{pair}: expected two different languages, such as en-sw or en-zh_CN")
     languages = match[1], match[2]
     names = names or []
     if testset and (hub or names):
@@ -36,22 +36,22 @@ def corpora(
     if hub and len(names) > 1:
         raise UsageError(f"--hub: expected one subset, got {' and '.join(names)}", "use a command for each")
     if not (testset or hub or names):
+        if output or yes:
+            raise UsageError("-o and --yes need the names of corpora", f"{mtx_command('corpora', pair)} lists them")
         _list_corpora(languages)
         return
     if not output:
-        raise UsageError("-o FOLDER is missing", "-o text puts each corpus into a folder in text/")
+        raise UsageError("-o FOLDER is missing: where to put the text", "-o sets" if testset else "-o text")
     from mtx.interop.corpora import fetch_dataset, fetch_test_set, hold_folder
 
     settings = [f"data.src={languages[0]}", f"data.tgt={languages[1]}"]
-    text = f"{output}/"
+    text = "text/" if testset else f"{output}/"
     with hold_folder(output):
         if testset:
             directory = fetch_test_set(testset, languages, output)
             settings.append(f"data.test={directory}")
-            text = "my.tsv"
         elif hub:
-            subset, _, revision = names[0].partition("@") if names else ("", "", "")
-            directory = fetch_dataset(hub, subset, revision, languages, output, yes)
+            directory = fetch_dataset(hub, names[0] if names else "", languages, output, yes)
             for key, split in (("data.valid", "validation"), ("data.test", "test")):
                 if (directory / f"{split}.{languages[0]}").exists():
                     settings.append(f"{key}={directory / split}")
@@ -78,17 +78,17 @@ def _list_corpora(languages: "Languages") -> None:
         for corpus in found
     )
     print_lines(table(["name", "version", "pairs", "download", "terms"], *rows))
-    logger.info("to download: %s", mtx_command("corpora", "-".join(languages), found[-1].corpus, "-o", "text"))
+    logger.info("to download: %s", mtx_command("corpora", "-".join(languages), "NAME", "-o", "text"))
 
 
-def _download_corpora(languages: "Languages", names: list[str], folder: Path, has_consent: bool) -> None:
+def _download_corpora(languages: "Languages", names: list[str], folder: Path, is_confirmed: bool) -> None:
     """Download corpora of OPUS, after their sizes and the places of their terms are shown."""
-    from mtx.interop.corpora import announce, fetch_opus, require_consent
+    from mtx.interop.corpora import announce, fetch_opus, require_confirmation
     from mtx.interop.opus import find_corpus
 
     found = [find_corpus(languages, *name.partition("@")[::2]) for name in names]
     for corpus in found:
         announce(f"{corpus.corpus} {corpus.version}", corpus.alignment_pairs, corpus.num_bytes, corpus.page)
-    require_consent([corpus.num_bytes for corpus in found], has_consent)
+    require_confirmation([corpus.num_bytes for corpus in found], is_confirmed)
     for corpus in found:
         fetch_opus(corpus, languages, folder)

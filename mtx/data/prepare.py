@@ -61,6 +61,7 @@ MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
 _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
+_DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _MISSING_VALUES = "missing_values"
@@ -438,7 +439,7 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
     for row in drawn.tolist():
         pair = PairGroup.of(table[row : row + 1], np.array([True]))
         corpus = corpora[table["corpus"][row].as_py()]
-        sides = map(strip_codes, (pair.src, pair.tgt))
+        sides = (strip_codes(side[:_DETECTED_CHARS]) for side in (pair.src, pair.tgt))
         other_language = next(filter(None, map(find_other_language, sides, corpus.languages)), None)
         if other_language:
             count += 1

@@ -393,11 +393,14 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             if _are_in(sides, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     if not parts or not (directions or len(known_codes) == 2):
+        problem = f"{folder}: no text in {' and '.join(languages)}"
         hint = EXPECTED
-        if texts:
+        if len(texts) < len(all_texts):
+            problem += " but that of data.valid or data.test"
+            hint = "without these settings, mtx holds out a part of the text for each"
+        elif texts:
             hint += "; or name the languages: data.src=en data.tgt=de"
-        others = " but that of data.valid or data.test" if len(texts) < len(all_texts) else ""
-        raise UsageError(f"{folder}: no text in {' and '.join(languages)}{others}; it has {shown}", hint)
+        raise UsageError(f"{problem}; it has {shown}", hint)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:

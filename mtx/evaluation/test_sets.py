@@ -77,7 +77,8 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     try:
         paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
     except (OSError, SystemExit) as error:
-        raise MtxError(f"cannot download the test set {name}: {error}") from None
+        hint = f"if the same command fails again, remove {sacrebleu.utils.SACREBLEU_DIR}/{name} first"
+        raise MtxError(f"cannot download the test set {name}: {error}", hint) from None
     sources, references, *more_references = (_read_lines(Path(path)) for path in paths)
     return TestSet(name.replace("/", "-"), tgt, sources, references, more_references, src=direction.partition("-")[0])
 

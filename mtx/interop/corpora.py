@@ -23,7 +23,7 @@ from mtx.data.folders import count_lines
 from mtx.data.languages import Languages, key_of
 from mtx.data.sources import find_split, load_builder, open_hub
 from mtx.data.tables import PairBlock
-from mtx.errors import DataError, MtxError, UsageError, first_line
+from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
 from mtx.evaluation.test_sets import sacrebleu_test_set
 from mtx.formatting import counted, format_size, mtx_command
 from mtx.interop.download import download
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 _LARGE_BYTES = 10**9
 _ORIGIN = "origin.json"
 _LICENCE = "LICENSE"
-_CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
 
@@ -48,30 +47,35 @@ def hold_folder(folder: Path) -> Iterator[None]:
     Raises:
         MtxError: if another process holds it.
     """
-    is_new = not folder.exists()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"-o {folder}: expected a folder, got a file")
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     durable.make_directories(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of the folder itself: FileLock leaves a file behind
         durable.remove_temporaries(folder)
         yield
     except BlockingIOError:
         raise MtxError(f"{folder}: another process downloads to it", "wait for it, or choose another -o") from None
     finally:
-        if is_new and not any(folder.iterdir()):
-            disk.remove_directory(folder)
+        for path in new_folders:
+            if not any(path.iterdir()):
+                disk.remove_directory(path)
         os.close(descriptor)
 
 
-def require_consent(sizes: Iterable[int | None], has_consent: bool) -> None:
-    """Refuse a download of more than 1 GB that the user has not confirmed.
+def require_confirmation(sizes: Iterable[int | None], is_confirmed: bool) -> None:
+    """Refuse a download of more than 1 GB, or of unknown size, that the user has not confirmed.
 
     Args:
-        sizes: in bytes; None, an unknown one, counts as large.
+        sizes: in bytes; None if unknown.
     """
-    total = sum(_LARGE_BYTES + 1 if size is None else size for size in sizes)
-    if total > _LARGE_BYTES and not has_consent:
-        raise UsageError(f"{format_size(total)} or more would be downloaded", "--yes downloads it")
+    sizes = [*sizes]
+    total = sum(filter(None, sizes))
+    text = "the size of the download is unknown" if None in sizes else f"the download has {format_size(total)}"
+    if (total > _LARGE_BYTES or None in sizes) and not is_confirmed:
+        raise UsageError(text, "add --yes to download it")
 
 
 def announce(name: str, num_pairs: int | None, num_bytes: int | None, page: str) -> None:
@@ -87,7 +91,7 @@ def fetch_opus(corpus: OpusCorpus, languages: Languages, folder: Path) -> None:
         MtxError: if it cannot be downloaded, or the disk is too small for it.
     """
     directory = folder / f"{corpus.corpus}-{corpus.version}"
-    archive = folder / f".{directory.name}.zip"
+    archive = folder / f".{directory.name}.{corpus.source}-{corpus.target}.zip"
     if not _is_there(directory, languages):
         if not archive.exists():
             download(corpus.url, archive)
@@ -109,12 +113,13 @@ def _unpack(path: Path, corpus: OpusCorpus, languages: Languages, directory: Pat
             _extract(archive, corpus.corpus, languages, new)
             num_pairs, *others = {count_lines(new / f"{corpus.corpus}.{language}") for language in languages}
             if others or not num_pairs:
-                raise DataError(f"{directory.name}: its texts do not have equally many lines")
+                raise DataError(f"{directory.name}: expected two texts with equally many lines")
             terms = _write_origin(new, corpus.url, corpus.version, _first_line(new / _LICENCE), corpus.page, **facts)
     except _ZIP_ERRORS as error:
         if isinstance(error, OSError) and error.filename:  # of the disk
             raise
-        raise DataError(f"{corpus.url} is damaged ({first_line(error)})", "repeat the command") from None
+        problem = f"{corpus.url} is damaged ({first_line(error)})"
+        raise DataError(problem, "the same command downloads it again") from None
     return num_pairs, terms
 
 
@@ -128,10 +133,12 @@ def _extract(archive: zipfile.ZipFile, name: str, languages: Languages, director
             shown = printable(", ".join([*members][:10]))
             raise DataError(f"{name}: expected one text in {language}, got {len(texts)}; its zip has {shown}")
         wanted[f"{name}.{language}"] = members[texts[0]]
-    durable.require_space(directory.parent, sum(member.file_size for member in wanted.values()))
+    needed = sum(member.file_size for member in wanted.values())
+    hint = f"free some and repeat the command; what is downloaded is in {archive.filename}"
+    durable.require_space(directory.parent, needed, name, hint)
     for file, member in wanted.items():
         with archive.open(member) as source, disk.create(directory / file) as target:
-            shutil.copyfileobj(source, target, _CHUNK_BYTES)
+            shutil.copyfileobj(source, target)
 
 
 def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
@@ -160,44 +167,45 @@ def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
     return directory
 
 
-def fetch_dataset(name: str, subset: str, revision: str, languages: Languages, folder: Path, has_consent: bool) -> Path:
+def fetch_dataset(name: str, subset: str, languages: Languages, folder: Path, is_confirmed: bool) -> Path:
     """Write the splits of a dataset of the hub, each as two files of lines.
 
     Args:
         subset: empty: the one of the two languages, or the only one.
-        revision: empty: the newest.
 
     Raises:
         UsageError: if it is not clear which subset has the languages.
         MtxError: if it cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    with open_hub(name):
+    with open_hub(name) as problem:
+        if problem:
+            raise MtxError(problem, "HTTPS_PROXY=URL sets a proxy")
         import datasets
         from huggingface_hub import HfApi, HfFileSystem, constants
 
-        subsets = datasets.get_dataset_config_names(name, revision=revision or None)
+        subsets = datasets.get_dataset_config_names(name)
         subset = subset or _choose_subset(name, subsets, languages)
-        info = HfApi().dataset_info(name, revision=revision or None)
+        info = HfApi().dataset_info(name)
         directory = folder / re.sub(r"[^\w.-]", "_", f"{name.rpartition('/')[2]}-{subset}-{info.sha[:8]}")
         if _is_there(directory, languages):
             return directory
-        builder = load_builder(HubConfig(name=name, subset=subset, revision=revision or info.sha))
+        builder = load_builder(HubConfig(name=name, subset=subset, revision=info.sha))
         num_pairs = sum(split.num_examples for split in (builder.info.splits or {}).values()) or None
         num_bytes = sum(HfFileSystem().sizes([*chain.from_iterable(builder.config.data_files.values())]))
         page = f"{constants.ENDPOINT}/datasets/{name}"
         announce(directory.name, num_pairs, num_bytes, page)
-        require_consent([num_bytes], has_consent)
+        require_confirmation([num_bytes], is_confirmed)
         builder.download_and_prepare()
-        data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
-        texts = []
-        with durable.new_directory(directory) as new:
-            for split in builder.info.splits:
-                [corpus] = find_split(data, name, builder, split)
-                num_pairs = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
-                texts.append(f"{split} {counted(num_pairs, 'pair')}")
-            licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
-            terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
+    data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
+    texts = []
+    with durable.new_directory(directory) as new:
+        for split in builder.info.splits:
+            [corpus] = find_split(data, name, builder, split)
+            num_pairs = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
+            texts.append(f"{split} {counted(num_pairs, 'pair')}")
+        licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
+        terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
     log.info("%s: %s; terms: %s", directory, ", ".join(texts), terms)
     return directory
 
@@ -224,16 +232,23 @@ def _choose_subset(name: str, subsets: list[str], languages: Languages) -> str:
 
 
 def _is_there(directory: Path, languages: Languages) -> bool:
-    """Whether the folder of a corpus is there.
+    """Whether the folder of a corpus is there, as it was downloaded.
 
     Raises:
         UsageError: if it has text in other languages.
+        DamagedFileError: if it has changed.
     """
     if not os.path.lexists(directory):
         return False
+    try:
+        durable.verify(directory)
+    except DamagedFileError as error:
+        error.help = f"remove {directory} to download it again"
+        raise
     if not all(any(directory.glob(f"*.{language}")) for language in languages):
-        raise UsageError(f"{directory}: it is there without text in {' and '.join(languages)}", "-o FOLDER")
-    log.info("%s: it is there already", directory)
+        problem = f"{directory} already exists, without text in {' and '.join(languages)}"
+        raise UsageError(problem, "choose another -o FOLDER")
+    log.info("%s: already downloaded", directory)
     return True
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import requests
 
-from mtx.errors import DamagedFileError, MtxError, first_line
+from mtx.errors import DamagedFileError, MtxError, TerminatedError, first_line
 from mtx.storage import disk, durable
 from mtx.storage.streams import progress
 
 _CHUNK_BYTES = 1 << 16  # a connection that breaks after each of them still makes progress
 _MAX_FAILURES = 5  # in a row, without progress
 _TIMEOUT_S = 60
-_HINT = "the same command resumes what it has downloaded; HTTPS_PROXY=URL sets a proxy"
+_PROXY = "HTTPS_PROXY=URL sets a proxy"
 
 
 def new_session() -> requests.Session:
@@ -36,10 +36,13 @@ def fetch_json(url: str, query: Mapping[str, str]) -> Any:
     Raises:
         MtxError: if it cannot be fetched, or is not JSON.
     """
-    with _errors_of(url):
+    with _errors_of(url, _PROXY):
         response = new_session().get(url, params=query, timeout=_TIMEOUT_S)
         response.raise_for_status()
-        return response.json()
+    try:
+        return durable.parse_json(response.content)
+    except ValueError as error:
+        raise MtxError(f"{url}: expected JSON, got another answer ({error})", "try again later") from None
 
 
 def download(
@@ -64,7 +67,7 @@ def download(
     session = session or new_session()
     num_failures = most_bytes = 0
     while True:
-        with _errors_of(url):
+        with _errors_of(url, f"the same command resumes the download; {_PROXY}"):
             try:
                 part = _receive(session, url, path, headers or {}, sha256)
                 if sha256 and durable.sha256(part) != sha256:
@@ -74,6 +77,9 @@ def download(
                 disk.rename(part, path)
                 disk.sync(path.parent)
                 return
+            except TerminatedError as error:
+                error.help = "the same command resumes the download"
+                raise
             except requests.RequestException as error:
                 num_bytes = sum(part.stat().st_size for part in _parts(path))
                 num_failures = 0 if num_bytes > most_bytes else num_failures + 1
@@ -110,18 +116,19 @@ def _receive(session: requests.Session, url: str, path: Path, headers: Mapping[s
             for old_part in old_parts:
                 disk.unlink(old_part)
             if is_resumed:
-                raise requests.ConnectionError("the server has another file now")
+                raise requests.ConnectionError("the file on the server has changed")
         total = int(length) if length.isdecimal() else None
         if total is not None:
-            durable.require_space(path.parent, total - num_bytes)
-        with disk.append(part) as file, progress(path.name, total, "bytes") as update:
+            durable.require_space(path.parent, total - num_bytes, path.name, "free some; the same command resumes")
+        with disk.append(part) as file, progress(url.rpartition("/")[2], total, "bytes") as update:
             update(num_bytes)
             for chunk in response.iter_content(_CHUNK_BYTES) if not is_complete else ():
                 file.write(chunk)
                 update(len(chunk))
-    if total not in (None, part.stat().st_size):
+    num_bytes = part.stat().st_size
+    if total not in (None, num_bytes):
         disk.unlink(part)
-        raise requests.ConnectionError(f"expected {total} bytes, got another number")
+        raise requests.ConnectionError(f"expected {total} bytes, got {num_bytes}")
     return part
 
 
@@ -137,11 +144,13 @@ def _is_temporary(error: requests.RequestException) -> bool:
 
 
 @contextmanager
-def _errors_of(url: str) -> Iterator[None]:
-    """Turn an error of requests into an MtxError that names the address."""
+def _errors_of(url: str, hint: str) -> Iterator[None]:
+    """Turn an error of requests into an MtxError that names the address; `hint` is for those of the connection."""
     try:
         yield
     except requests.exceptions.InvalidSchema as error:
         raise MtxError(f"{url}: leads to an address that is not https ({first_line(error)})") from error
     except requests.RequestException as error:
-        raise MtxError(f"{url} cannot be downloaded: {first_line(error)}", _HINT) from error
+        is_refused = error.response is not None and not _is_temporary(error)
+        cause = getattr(error.args[0], "reason", error) if error.args else error  # of urllib3's "Max retries exceeded"
+        raise MtxError(f"{url} cannot be downloaded: {first_line(cause)}", None if is_refused else hint) from error

@@ -5,13 +5,14 @@ Flow: two codes of languages -> a request -> `OpusCorpus`, or an error that name
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from mtx.data.languages import Languages, key_of
 from mtx.errors import MtxError, UsageError
+from mtx.formatting import mtx_command
 from mtx.interop.download import fetch_json
 
 API = "https://opus.nlpl.eu/opusapi/"
@@ -91,8 +92,11 @@ def find_corpus(languages: Languages, corpus: str, version: str) -> OpusCorpus:
         UsageError: if there is none; it names the nearest that there are.
         MtxError: if OPUS cannot be asked, or gives another answer.
     """
+    if not _NAME.fullmatch(corpus):
+        hint = f"{mtx_command('corpora', '-'.join(languages))} lists them"
+        raise UsageError(f"{corpus!r}: expected the name of a corpus", hint)
     for found in list_corpora(languages, corpus, version or "latest"):
-        if found.corpus == corpus and _NAME.fullmatch(corpus) and _NAME.fullmatch(found.version):
+        if found.corpus == corpus and _NAME.fullmatch(found.version):
             return found
     raise nothing_found(languages, corpus, version)
 
@@ -101,26 +105,28 @@ def nothing_found(languages: Languages, corpus: str = "", version: str = "") -> 
     """The error for a request that OPUS cannot meet, with what it has instead, the nearest first."""
     name = f"{corpus}@{version}" if version else corpus or "text"
     problem = f"OPUS has no {name} in {' and '.join(languages)}"
-    for there, wanted, names in _alternatives(languages, corpus, version):
+    for there, replaced, names in _alternatives(languages, corpus, version):
         if names:
-            same = [name for name in names if key_of(name) == key_of(wanted)]
-            nearest = same or difflib.get_close_matches(wanted, names)
+            nearest = list[str]()
+            for wanted in replaced:
+                same = [code for code in names if key_of(code) == key_of(wanted)]  # a language in another spelling
+                nearest += same or difflib.get_close_matches(wanted, names)
             hint = f"{there} {', '.join(sorted({*names}))}"
             return UsageError(problem, f"nearest: {', '.join(nearest)}; {hint}" if nearest else hint)
     return UsageError(problem)
 
 
-def _alternatives(languages: Languages, corpus: str, version: str) -> Iterator[tuple[str, str, list[str]]]:
-    """What OPUS may have near a request: a text about it, the name in the request that it replaces, and the names."""
+def _alternatives(languages: Languages, corpus: str, version: str) -> Iterator[tuple[str, Sequence[str], list[str]]]:
+    """What OPUS may have near a request: a text about it, what it replaces in the request, and the names."""
     src, tgt = languages
     if corpus:
-        yield f"the versions of {corpus} are", version, [it.version for it in list_corpora(languages, corpus, "")]
-        yield f"in {corpus}, {src} is with", tgt, _list_languages(source=src, corpus=corpus)
-        yield f"in {corpus}, {tgt} is with", src, _list_languages(source=tgt, corpus=corpus)
-        yield f"{src} and {tgt} are in", corpus, [it.corpus for it in list_corpora(languages)]
-    yield f"{src} is with", tgt, _list_languages(source=src)
-    yield f"{tgt} is with", src, _list_languages(source=tgt)
-    yield "its languages are", src, _list_languages()
+        yield f"the versions of {corpus} are", [version], [it.version for it in list_corpora(languages, corpus, "")]
+        yield f"in {corpus}, {src} is paired with", [tgt], _list_languages(source=src, corpus=corpus)
+        yield f"in {corpus}, {tgt} is paired with", [src], _list_languages(source=tgt, corpus=corpus)
+        yield f"{src} and {tgt} are in", [corpus], [it.corpus for it in list_corpora(languages)]
+    yield f"{src} is paired with", [tgt], _list_languages(source=src)
+    yield f"{tgt} is paired with", [src], _list_languages(source=tgt)
+    yield "its languages are", languages, _list_languages()
 
 
 def _list_languages(**query: str) -> list[str]:
@@ -129,7 +135,7 @@ def _list_languages(**query: str) -> list[str]:
 
 
 def _ask(kind: type[_Kind], **query: str) -> _Kind:
-    """OPUS's answer about texts of lines; empty values of the query are dropped."""
+    """OPUS's answer about plain text, one sentence a line; empty values of the query are dropped."""
     query = {key: value for key, value in query.items() if value}
     answer = fetch_json(API, {**query, "preprocessing": "moses"})
     try:
@@ -137,4 +143,4 @@ def _ask(kind: type[_Kind], **query: str) -> _Kind:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
-        raise MtxError(f"{API}: an answer of another form ({place}: {problem['msg']})", "try again later") from None
+        raise MtxError(f"{API}: unexpected answer ({place}: {problem['msg']})", "try again later") from None

@@ -56,6 +56,7 @@ class Advice(NamedTuple):
 
 
 _LARGE = 20_000  # sentences of a set whose words and lengths are inspected, evenly spread
+_DOUBTFUL_SHARE = 0.02  # of training pairs, for a warning
 _CHECK_LINES = "check that line n of one side translates line n of the other"
 
 # What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
@@ -113,12 +114,12 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             "train on the text as people write it: mtx splits it into subwords itself",
         )
     # 0.1% of the targets in Multi30k, 5% in news in Yoruba, which often writes numbers as words
-    if sum(data.report.get("suspicious", {}).values()) >= 0.02:
+    if sum(data.report.get("suspicious", {}).values()) >= _DOUBTFUL_SHARE:
         yield Advice(
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
-    for text in _about_other_language(data.report, 0.02):
+    for text in _about_other_language(data.report, _DOUBTFUL_SHARE):
         yield Advice(text, "remove them, or set the right languages if the text has others: a model learns them too")
     problems_by_hint = defaultdict[str, dict[str, str]](dict)  # problems of the same kind, by the names of their sets
     for name, problem, hint in _find_set_problems(data, config.data):

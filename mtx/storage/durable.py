@@ -150,10 +150,19 @@ def require_size(path: Path, limit: int) -> None:
         raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {limit:,}")
 
 
-def require_space(directory: Path, needed: int) -> None:
-    """Raise MtxError if the disk of a directory has less than `needed` bytes free."""
-    if (free := disk.free_bytes(directory)) < needed:
-        raise MtxError(f"{directory}: its disk has {format_size(free)} free, but {format_size(needed)} are needed")
+def require_space(directory: Path, needed: int, user: str, hint: str) -> None:
+    """Refuse to begin what would fill a disk.
+
+    Args:
+        needed: the bytes that `user`, such as "this run", will write to the directory.
+
+    Raises:
+        MtxError: if its disk has less free; `hint` is what to do.
+    """
+    free = disk.free_bytes(directory)
+    if free < needed:
+        problem = f"its disk has {format_size(free)} free, but {user} needs {format_size(needed)}"
+        raise MtxError(f"{directory}: {problem}", hint)
 
 
 def parse_json(data: bytes) -> Any:

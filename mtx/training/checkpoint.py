@@ -17,9 +17,9 @@ from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.decoding.model_directory import Tensors, load_tensors, save_tensors
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
-from mtx.formatting import counted, format_size
+from mtx.formatting import counted
 from mtx.runs.run_directory import write_status
-from mtx.storage import disk, durable
+from mtx.storage import durable
 from mtx.storage.run_files import (
     OPTIMIZER,
     STATE,
@@ -165,12 +165,8 @@ def check_space(paths: RunLayout, model: Module, num_saves: int, training: Train
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
     most_bytes = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
     needed = min(most_bytes, (3 * num_saves + 2) * weights)
-    free = disk.free_bytes(paths.root)
-    if free < needed:
-        raise MtxError(
-            f"{paths.root}: its disk has {format_size(free)} free, but this run needs {format_size(needed)}",
-            "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
-        )
+    hint = "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less"
+    durable.require_space(paths.root, needed, "this run", hint)
 
 
 def load_newest(paths: RunLayout, model: Module, optimizer: Optimizer) -> State:

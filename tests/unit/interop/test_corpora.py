@@ -155,12 +155,12 @@ def test_what_is_not_in_the_hub(words: list[str], problem: str, environment: dic
 
 
 @pytest.mark.seconds
-def test_a_large_dataset_needs_consent(
+def test_a_large_dataset_needs_confirmation(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hub, "extra_bytes", 400_000_000)
     done = run(tmp_path, environment, "en-fr", "--hub", "user/books", "-o", "text")
-    assert done.returncode == 2 and "1,200 MB or more would be downloaded\nhelp: --yes" in done.stderr
+    assert done.returncode == 2 and "error: the download has 1,200 MB\nhelp: add --yes" in done.stderr
     assert not (tmp_path / "text").exists()
 
 
@@ -177,7 +177,7 @@ def test_a_test_set(num_references: int, tmp_path: Path, monkeypatch: pytest.Mon
     for _ in range(2):
         assert cli.run(["corpora", "en-de", "--testset", "wmt14/full", "-o", "sets"]) == 0
     assert caplog.messages[0] == "sets/wmt14-full: 2 pairs; terms: unknown"
-    assert caplog.messages[-1].endswith("train my.tsv data.src=en data.tgt=de data.test=sets/wmt14-full")
+    assert caplog.messages[-1].endswith("train text/ data.src=en data.tgt=de data.test=sets/wmt14-full")
     texts = {path.name: path.read_text() for path in Path("sets/wmt14-full").iterdir() if path.suffix != ".json"}
     more = {f"wmt14-full-{number}.de": f"{number - 1} 1\n{number - 1} 2\n" for number in range(2, num_references + 1)}
     assert texts == {"wmt14-full.en": "src 1\nsrc 2\n", "wmt14-full.de": "0 1\n0 2\n", **more}

@@ -135,10 +135,10 @@ def test_versions(server: Opus) -> None:
     ("pair", "corpus", "problem", "hint"),
     [
         ("en-sw", "fake", "no fake in en and sw", "nearest: Fake; en and sw are in Fake, Large, Zero"),
-        ("en-zh", "Other", "no Other in en and zh", "nearest: zh_CN, cmn; in Other, en is with cmn, zh_CN"),
-        ("zh-en", "", "no text in zh and en", "nearest: zh_CN, cmn; en is with cmn, sw, zh_CN"),
+        ("en-zh", "Other", "no Other in en and zh", "nearest: zh_CN, cmn; in Other, en is paired with cmn, zh_CN"),
+        ("zh-en", "", "no text in zh and en", "nearest: zh_CN, cmn; en is paired with cmn, sw, zh_CN"),
         ("xx-yy", "", "no text in xx and yy", "its languages are cmn, en"),
-        ("en-sw", "../Fake", "no ../Fake in en and sw", "nearest: Fake; en and sw are in Fake, Large, Zero"),
+        ("EN-SW", "", "no text in EN and SW", "nearest: en, sw; its languages are cmn, en, sw"),
     ],
 )
 def test_the_nearest_is_offered(pair: str, corpus: str, problem: str, hint: str, capsys: Any) -> None:
@@ -149,11 +149,11 @@ def test_the_nearest_is_offered(pair: str, corpus: str, problem: str, hint: str,
 
 
 @pytest.mark.parametrize(
-    ("corpus", "version"), [("../x", "v1"), ("x", "../v1"), ("x/y", "v1"), (".x", "v1"), ("x", "")]
+    ("corpus", "version"), [("../x", "v1"), ("x", "../v1"), ("x/y", "v1"), (".x", "v1"), ("x", ""), ("", "v1")]
 )
 def test_no_name_of_opus_becomes_a_path(corpus: str, version: str, server: Opus) -> None:
     server.add(corpus, version, "en", "sw")
-    with pytest.raises(UsageError, match=f"^OPUS has no {re.escape(corpus)} in en and sw$"):
+    with pytest.raises(UsageError, match="^(OPUS has no x in en and sw|'.*': expected the name of a corpus)$"):
         opus.find_corpus(("en", "sw"), corpus, "")
 
 
@@ -164,7 +164,7 @@ def test_an_answer_about_other_languages(server: Opus) -> None:
 
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("name", ["Large", "Zero"])
-def test_a_large_download_needs_consent(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_download_needs_confirmation(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("en-sw", "Fake", name, "-o", "text") == 2
     assert "--yes" in capsys.readouterr().err and not Path("text").exists()
     assert run("en-sw", "Fake", name, "-o", "text", "--yes") == 0
@@ -174,14 +174,25 @@ def test_a_large_download_needs_consent(name: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["en"], "en: expected two languages"),
-        (["en-en"], "en-en: expected two languages"),
+        (["en"], "en: expected two different languages"),
+        (["en-en"], "en-en: expected two different languages"),
         (["en-sw", "Fake"], "-o FOLDER is missing"),
+        (["en-sw", "-o", "text"], "-o and --yes need the names of corpora"),
+        (["en-sw", "--yes"], "-o and --yes need the names of corpora"),
+        (["en-sw", "Fake", "-o", "file"], "-o file: expected a folder, got a file"),
         (["en-sw", "Fake", "--testset", "wmt14"], "--testset does not go with"),
         (["en-sw", "a", "b", "--hub", "x/y"], "expected one subset, got a and b"),
     ],
 )
-def test_requests_that_are_refused(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_are_refused(
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
     assert run(*words) == 2
     assert problem in capsys.readouterr().err
 
@@ -190,15 +201,36 @@ def test_another_pair_of_the_same_corpus(server: Opus) -> None:
     server.add("Fake", "v2", "de", "en")
     assert run("en-sw", "Fake", "-o", "text") == 0
     assert run("en-de", "Fake", "-o", "text") == 2
-    assert run("en-de", "Fake", "-o", "other") == 0
+    assert run("en-de", "Fake", "-o", "a/b") == 0
+    assert run("en-de", "Nothing", "-o", "c/d") == 2 and left() == ["a", "text"]
+
+
+def test_an_interrupted_download_of_another_pair_stays(large: bytes, server: Opus) -> None:
+    interrupt(server)
+    names = left()
+    server.add("Fake", "v2", "de", "en")
+    corpora.fetch_opus(opus.find_corpus(("en", "de"), "Fake", ""), ("en", "de"), Path.cwd())
+    assert left() == [*names, "Fake-v2"]
+
+
+@pytest.mark.parametrize("change", ["edit", "remove"])
+def test_text_that_has_changed_is_not_called_downloaded(change: str, server: Opus, capsys: Any) -> None:
+    assert run("en-sw", "Fake", "-o", "text") == 0
+    if change == "edit":
+        (FOLDER / "Fake.sw").write_text("x")
+    else:
+        (FOLDER / "Fake.sw").unlink()
+    assert run("en-sw", "Fake", "-o", "text") == 1
+    assert capsys.readouterr().err.endswith("help: remove text/Fake-v2 to download it again\n")
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (b"<html>", r"/opusapi/ cannot be downloaded: Expecting value"),
-        (b'{"error": 1}', r"an answer of another form \(corpora: Field required\)"),
-        (b'{"corpora": [{"corpus": "Fake"}]}', r"an answer of another form \(corpora.0.version: Field required\)"),
+        (b"<html>", "/opusapi/: expected JSON, got another answer .Expecting value"),
+        (b"[" * 100_000, "/opusapi/: expected JSON, got another answer .it is nested too deeply"),
+        (b'{"error": 1}', r"unexpected answer \(corpora: Field required\)"),
+        (b'{"corpora": [{"corpus": "Fake"}]}', r"unexpected answer \(corpora.0.version: Field required\)"),
         (404, r"404 Client Error: Not Found"),
         (503, r"503 Server Error"),
     ],
@@ -278,8 +310,8 @@ def test_no_name_of_a_zip_becomes_a_path(server: Opus, tmp_path: Path) -> None:
             "Fake: expected one text in sw, got 0; its zip has README, LICENSE, Fake",
         ),
         (changed(x="", **{"sub/y.en": EN}), DataError, "Fake: expected one text in en, got 2"),
-        (changed(sw=SW + "moja\n"), DataError, "Fake-v2: its texts do not have equally many lines"),
-        (changed(sw="", en=""), DataError, "Fake-v2: its texts do not have equally many lines"),
+        (changed(sw=SW + "moja\n"), DataError, "Fake-v2: expected two texts with equally many lines"),
+        (changed(sw="", en=""), DataError, "Fake-v2: expected two texts with equally many lines"),
         (b"<html>" * 1000, DataError, r"is damaged \(File is not a zip file\)"),
         (b"", DataError, r"is damaged \(File is not a zip file\)"),
     ],
@@ -317,9 +349,9 @@ def test_a_member_of_10_tb(server: Opus) -> None:
         info.file_size = 10**13
     data = bytearray(Path("big.zip").read_bytes())
     Path("big.zip").unlink()
-    with pytest.raises(MtxError, match=r"its disk has .* free, but 10,000,000 MB are needed"):
+    with pytest.raises(MtxError, match=r"its disk has .* free, but Fake needs 10,000,000 MB"):
         fetch(server, bytes(data))
-    assert left() == [".Fake-v2.zip"]
+    assert left() == [".Fake-v2.en-sw.zip"]
 
 
 def test_a_zip_that_is_not_there(server: Opus) -> None:
@@ -360,7 +392,7 @@ def interrupt(server: Opus) -> int:
     assert "the same command resumes" in (error.value.help or "")
     server.cut = None
     server.asked.clear()
-    [part] = Path().glob(".Fake-v2.zip.*.part")
+    [part] = Path().glob(".Fake-v2.en-sw.zip.*.part")
     assert part.stat().st_size == 10_000 and left() == [part.name]
     return part.stat().st_size
 
@@ -373,7 +405,7 @@ def test_a_part_is_resumed(large: bytes, server: Opus) -> None:
 
 def test_a_complete_part(large: bytes, server: Opus) -> None:
     interrupt(server)
-    [part] = Path().glob(".Fake-v2.zip.*.part")
+    [part] = Path().glob(".Fake-v2.en-sw.zip.*.part")
     part.write_bytes(large)
     fetch(server)
     assert is_right() and ranges(server) == [f"bytes={len(large)}-"]
@@ -381,7 +413,7 @@ def test_a_complete_part(large: bytes, server: Opus) -> None:
 
 def test_a_part_that_is_too_long(large: bytes, server: Opus) -> None:
     interrupt(server)
-    [part] = Path().glob(".Fake-v2.zip.*.part")
+    [part] = Path().glob(".Fake-v2.en-sw.zip.*.part")
     part.write_bytes(large + b"x")
     fetch(server)
     assert is_right() and ranges(server)[-1] is None
@@ -434,7 +466,7 @@ def test_a_disk_that_is_full_while_unpacking(server: Opus, monkeypatch: pytest.M
         patch.setattr(disk, "create", fill)
         with pytest.raises(OSError, match="No space left on device: '.*Fake-v2"):
             fetch(server)
-    assert left() == [".Fake-v2.zip"]
+    assert left() == [".Fake-v2.en-sw.zip"]
     server.zips.clear()
     fetch(server)
     assert left() == ["Fake-v2"]
