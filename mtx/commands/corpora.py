@@ -7,6 +7,7 @@ from mtx.commands.command_line import argument, flag, logger, option, table
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.streams import print_lines
+from mtx.storage.text_files import printable
 
 if TYPE_CHECKING:
     from mtx.data.languages import Languages
@@ -42,6 +43,8 @@ def corpora(
         return
     if not output:
         raise UsageError("-o FOLDER is missing: where to put the text", "-o sets" if testset else "-o text")
+    from mtx.config.schema import write_list
+    from mtx.data.sources import VALID_NAMES
     from mtx.interop.corpora import fetch_dataset, fetch_test_set, hold_folder
 
     settings = [f"data.src={languages[0]}", f"data.tgt={languages[1]}"]
@@ -52,9 +55,14 @@ def corpora(
             settings.append(f"data.test={directory}")
         elif hub:
             directory = fetch_dataset(hub, names[0] if names else "", languages, output, yes)
-            for key, split in (("data.valid", "validation"), ("data.test", "test")):
-                if (directory / f"{split}.{languages[0]}").exists():
-                    settings.append(f"{key}={directory / split}")
+            tests = []
+            for path in sorted(directory.glob(f"*.{languages[0]}")):
+                if path.stem in VALID_NAMES:
+                    settings.append(f"data.valid={path.with_suffix('')}")
+                elif not path.stem.startswith("train"):
+                    tests.append(str(path.with_suffix("")))
+            if tests:
+                settings.append(f"data.test={write_list(tests)}")
         else:
             _download_corpora(languages, names, output, yes)
     logger.info("to train: %s", mtx_command("train", text, *settings))
@@ -69,11 +77,11 @@ def _list_corpora(languages: "Languages") -> None:
         raise nothing_found(languages)
     rows = (
         [
-            corpus.corpus,
-            corpus.version,
+            printable(corpus.corpus),
+            printable(corpus.version),
             show_number(corpus.alignment_pairs),
             show_size(corpus.num_bytes),
-            corpus.page,
+            printable(corpus.page),
         ]
         for corpus in found
     )

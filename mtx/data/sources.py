@@ -46,7 +46,7 @@ from mtx.storage.text_files import printable, read_lines, replace_invalid, unlik
 log = logging.getLogger(__name__)
 
 _SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
-_VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
+VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 
@@ -328,7 +328,7 @@ def find_two_files(folder: str, name: str, stems: list[str], key: str, languages
     Raises:
         UsageError: if both sides are one file, or the languages are not known and there are more than two.
     """
-    usual = _VALID_NAMES if key == "valid" and name in _VALID_NAMES else ()
+    usual = VALID_NAMES if key == "valid" and name in VALID_NAMES else ()
     for stem in (*stems, *usual):
         src, tgt = (_plain_or_gzip(_side(folder, stem, language)) for language in languages)
         if src and src == tgt:

@@ -9,11 +9,10 @@ import logging
 import lzma
 import os
 import re
-import shutil
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from mtx.formatting import counted, format_size, mtx_command
 from mtx.interop.download import download
 from mtx.interop.opus import OpusCorpus, show_number, show_size
 from mtx.storage import disk, durable
+from mtx.storage.streams import progress
 from mtx.storage.text_files import printable
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 _LARGE_BYTES = 10**9
 _ORIGIN = "origin.json"
 _LICENCE = "LICENSE"
+_CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError, MemoryError)
 
 
 @contextmanager
@@ -54,7 +55,6 @@ def hold_folder(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of the folder itself: FileLock leaves a file behind
-        durable.remove_temporaries(folder)
         yield
     except BlockingIOError:
         raise MtxError(f"{folder}: another process downloads to it", "wait for it, or choose another -o") from None
@@ -109,12 +109,13 @@ def _unpack(path: Path, corpus: OpusCorpus, languages: Languages, directory: Pat
     """Write the folder of a corpus from its zip; returns its number of pairs and its terms."""
     facts = {"sha256": durable.sha256(path), "size": path.stat().st_size}
     try:
-        with zipfile.ZipFile(path) as archive, durable.new_directory(directory) as new:
+        with zipfile.ZipFile(path) as archive, _new_folder(directory) as new:
             _extract(archive, corpus.corpus, languages, new)
             num_pairs, *others = {count_lines(new / f"{corpus.corpus}.{language}") for language in languages}
             if others or not num_pairs:
                 raise DataError(f"{directory.name}: expected two texts with equally many lines")
-            terms = _write_origin(new, corpus.url, corpus.version, _first_line(new / _LICENCE), corpus.page, **facts)
+            about_terms = _first_line(new / _LICENCE), corpus.page
+            terms = _write_origin(new, languages, about_terms, url=corpus.url, version=corpus.version, **facts)
     except _ZIP_ERRORS as error:
         if isinstance(error, OSError) and error.filename:  # of the disk
             raise
@@ -125,20 +126,23 @@ def _unpack(path: Path, corpus: OpusCorpus, languages: Languages, directory: Pat
 
 def _extract(archive: zipfile.ZipFile, name: str, languages: Languages, directory: Path) -> None:
     """Extract both texts as NAME.LANG, and the terms. No name of the zip becomes a path."""
-    members = {member.filename: member for member in archive.infolist()}
-    wanted = {file: members[file] for file in (_LICENCE, "README") if file in members}
+    members = archive.infolist()
+    wanted = {member.filename: member for member in members if member.filename in (_LICENCE, "README")}
     for language in languages:
-        texts = [file for file in members if file.endswith(f".{language}")]
+        texts = [member for member in members if member.filename.endswith(f".{language}")]
         if len(texts) != 1:
-            shown = printable(", ".join([*members][:10]))
+            shown = printable(", ".join(member.filename for member in members[:10]))
             raise DataError(f"{name}: expected one text in {language}, got {len(texts)}; its zip has {shown}")
-        wanted[f"{name}.{language}"] = members[texts[0]]
+        wanted[f"{name}.{language}"] = texts[0]
     needed = sum(member.file_size for member in wanted.values())
-    hint = f"free some and repeat the command; what is downloaded is in {archive.filename}"
+    hint = f"free some and repeat the command; if that number cannot be right, remove {archive.filename}"
     durable.require_space(directory.parent, needed, name, hint)
-    for file, member in wanted.items():
-        with archive.open(member) as source, disk.create(directory / file) as target:
-            shutil.copyfileobj(source, target)
+    with progress(f"unpacking {name}", needed, "bytes") as update:
+        for file, member in wanted.items():
+            with archive.open(member) as source, disk.create(directory / file) as target:
+                while chunk := source.read(_CHUNK_BYTES):
+                    target.write(chunk)
+                    update(len(chunk))
 
 
 def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
@@ -152,17 +156,18 @@ def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
 
     test_set = sacrebleu_test_set(name, "-".join(languages))
     directory = folder / test_set.name
-    if _is_there(directory, languages):
+    if _is_there(directory, languages, is_directed=True):
         return directory
     src, tgt = languages
-    with durable.new_directory(directory) as new:
+    with _new_folder(directory) as new:
         texts = {f"{test_set.name}.{src}": test_set.sources, f"{test_set.name}.{tgt}": test_set.references}
         for number, references in enumerate(test_set.more_references, 2):
             texts[f"{test_set.name}-{number}.{tgt}"] = references
         for file, lines in texts.items():
             with disk.create(new / file) as output:
                 output.write(_lines(lines))
-        terms = _write_origin(new, sacrebleu.DATASETS[name].data[0], f"sacrebleu {sacrebleu.__version__}", "", "")
+        url = sacrebleu.DATASETS[name].data[0]
+        terms = _write_origin(new, languages, (), url=url, version=f"sacrebleu {sacrebleu.__version__}")
     log.info("%s: %s; terms: %s", directory, counted(len(test_set.sources), "pair"), terms)
     return directory
 
@@ -199,13 +204,13 @@ def fetch_dataset(name: str, subset: str, languages: Languages, folder: Path, is
         builder.download_and_prepare()
     data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
     texts = []
-    with durable.new_directory(directory) as new:
+    with _new_folder(directory) as new:
         for split in builder.info.splits:
             [corpus] = find_split(data, name, builder, split)
             num_pairs = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
             texts.append(f"{split} {counted(num_pairs, 'pair')}")
         licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
-        terms = _write_origin(new, page, info.sha, ", ".join(licences), page)
+        terms = _write_origin(new, languages, (*licences, page), url=page, version=info.sha)
     log.info("%s: %s; terms: %s", directory, ", ".join(texts), terms)
     return directory
 
@@ -231,8 +236,16 @@ def _choose_subset(name: str, subsets: list[str], languages: Languages) -> str:
     return (matching or subsets)[0]
 
 
-def _is_there(directory: Path, languages: Languages) -> bool:
+def _new_folder(directory: Path) -> AbstractContextManager[Path]:
+    """The folder of a corpus, which appears as a whole."""
+    return durable.new_directory(directory, f".{directory.name}.new")
+
+
+def _is_there(directory: Path, languages: Languages, is_directed: bool = False) -> bool:
     """Whether the folder of a corpus is there, as it was downloaded.
+
+    Args:
+        is_directed: whether its text in the opposite direction is another text.
 
     Raises:
         UsageError: if it has text in other languages.
@@ -245,8 +258,9 @@ def _is_there(directory: Path, languages: Languages) -> bool:
     except DamagedFileError as error:
         error.help = f"remove {directory} to download it again"
         raise
-    if not all(any(directory.glob(f"*.{language}")) for language in languages):
-        problem = f"{directory} already exists, without text in {' and '.join(languages)}"
+    known = durable.read_json(directory / _ORIGIN)["languages"]
+    if known != [*languages] and (is_directed or {*known} != {*languages}):
+        problem = f"{directory} already exists, with text from {known[0]} to {known[1]}"
         raise UsageError(problem, "choose another -o FOLDER")
     log.info("%s: already downloaded", directory)
     return True
@@ -265,9 +279,16 @@ def _lines(texts: Iterable[str]) -> bytes:
     return "".join(f"{text}\n" for text in texts).encode("utf-8", "surrogateescape")
 
 
-def _write_origin(directory: Path, url: str, version: str, licence: str, page: str, **values: Any) -> str:
-    """Write where the text in a folder is from; returns its terms: what is known of its licence, and its page."""
-    terms = "; ".join(filter(None, (licence, page))) or "unknown"
+def _write_origin(directory: Path, languages: Languages, about_terms: Iterable[str], **origin: Any) -> str:
+    """Write where the text in a folder is from.
+
+    Args:
+        about_terms: what is known of its licence, and its page.
+
+    Returns:
+        Its terms.
+    """
+    terms = "; ".join(filter(None, about_terms)) or "unknown"
     date = datetime.date.today().isoformat()
-    durable.write_json(directory / _ORIGIN, {"url": url, "version": version, "date": date, **values, "terms": terms})
+    durable.write_json(directory / _ORIGIN, {"languages": languages, "date": date, **origin, "terms": terms})
     return terms

@@ -57,7 +57,7 @@ def download(
     Args:
         path: appears when the file is complete.
         headers: of the requests, such as an authorization.
-        sha256: of the file, if it is known; otherwise the server's ETag and the size identify the file.
+        sha256: of the file, if it is known; otherwise the server's ETag identifies it, or its date or size.
         session: None: a new one.
 
     Raises:
@@ -108,8 +108,8 @@ def _receive(session: requests.Session, url: str, path: Path, headers: Mapping[s
         length = response.headers.get("Content-Length", "")
         if is_resumed:
             length = response.headers.get("Content-Range", "").rpartition("/")[2]
-        identity = sha256 or response.headers.get("ETag") or response.headers.get("Last-Modified")
-        name = hashlib.sha256(f"{url} {identity} {length}".encode()).hexdigest()[:16]
+        identity = sha256 or response.headers.get("ETag") or response.headers.get("Last-Modified") or length
+        name = hashlib.sha256(f"{url} {identity}".encode()).hexdigest()[:16]
         part = path.with_name(f"{path.name}.{name}.part")
         if old_parts != [part] or not is_resumed:
             num_bytes = 0
@@ -148,9 +148,10 @@ def _errors_of(url: str, hint: str) -> Iterator[None]:
     """Turn an error of requests into an MtxError that names the address; `hint` is for those of the connection."""
     try:
         yield
-    except requests.exceptions.InvalidSchema as error:
-        raise MtxError(f"{url}: leads to an address that is not https ({first_line(error)})") from error
     except requests.RequestException as error:
-        is_refused = error.response is not None and not _is_temporary(error)
         cause = getattr(error.args[0], "reason", error) if error.args else error  # of urllib3's "Max retries exceeded"
-        raise MtxError(f"{url} cannot be downloaded: {first_line(cause)}", None if is_refused else hint) from error
+        if isinstance(error, requests.exceptions.InvalidSchema):
+            hint = "only https is allowed, also where a server refers to another address"
+        elif error.response is not None and not _is_temporary(error):
+            hint = ""
+        raise MtxError(f"{url} cannot be downloaded: {first_line(cause)}", hint or None) from error

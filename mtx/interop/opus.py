@@ -18,7 +18,7 @@ from mtx.interop.download import fetch_json
 API = "https://opus.nlpl.eu/opusapi/"
 _NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)  # of a corpus or a version, which becomes a part of a path
 
-_Number = Annotated[int | None, BeforeValidator(lambda value: value or None)]  # OPUS writes "" for an unknown one
+_Number = Annotated[int | None, BeforeValidator(lambda value: None if value == "" else value)]  # "": unknown
 
 
 class OpusCorpus(BaseModel):
@@ -96,7 +96,7 @@ def find_corpus(languages: Languages, corpus: str, version: str) -> OpusCorpus:
         hint = f"{mtx_command('corpora', '-'.join(languages))} lists them"
         raise UsageError(f"{corpus!r}: expected the name of a corpus", hint)
     for found in list_corpora(languages, corpus, version or "latest"):
-        if found.corpus == corpus and _NAME.fullmatch(found.version):
+        if found.corpus == corpus and _NAME.fullmatch(found.version) and version in ("", found.version):
             return found
     raise nothing_found(languages, corpus, version)
 
@@ -126,7 +126,7 @@ def _alternatives(languages: Languages, corpus: str, version: str) -> Iterator[t
         yield f"{src} and {tgt} are in", [corpus], [it.corpus for it in list_corpora(languages)]
     yield f"{src} is paired with", [tgt], _list_languages(source=src)
     yield f"{tgt} is paired with", [src], _list_languages(source=tgt)
-    yield "its languages are", languages, _list_languages()
+    yield "its languages include", languages, _list_languages()
 
 
 def _list_languages(**query: str) -> list[str]:

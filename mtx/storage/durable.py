@@ -54,9 +54,14 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _temporary_of(path: Path) -> Iterator[Path]:
-    """Yield a temporary name next to `path`. On an error what has it is removed, and an OSError names `path`."""
-    temporary = _temporary(path)
+def _temporary_of(path: Path, name: str = "") -> Iterator[Path]:
+    """Yield a temporary name next to `path`. On an error what has it is removed, and an OSError names `path`.
+
+    Args:
+        name: the name; what an interrupted call has left there is removed. Empty: a random one.
+    """
+    temporary = path.with_name(name) if name else _temporary(path)
+    _remove_tree(temporary)
     try:
         yield temporary
     except BaseException as error:
@@ -191,13 +196,17 @@ def read_untrusted_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
 
 
 @contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
+def new_directory(path: Path, temporary_name: str = "") -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest and synced, by one rename.
 
     On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced.
+
+    Args:
+        temporary_name: the name of the temporary directory, where nobody calls `remove_temporaries`; see
+            `_temporary_of`.
     """
     make_directories(path.parent)
-    with _temporary_of(path) as temporary:
+    with _temporary_of(path, temporary_name) as temporary:
         disk.make_directory(temporary)
         yield temporary
         write_manifest(temporary)

@@ -178,6 +178,7 @@ def test_a_test_set(num_references: int, tmp_path: Path, monkeypatch: pytest.Mon
         assert cli.run(["corpora", "en-de", "--testset", "wmt14/full", "-o", "sets"]) == 0
     assert caplog.messages[0] == "sets/wmt14-full: 2 pairs; terms: unknown"
     assert caplog.messages[-1].endswith("train text/ data.src=en data.tgt=de data.test=sets/wmt14-full")
+    assert cli.run(["corpora", "de-en", "--testset", "wmt14/full", "-o", "sets"]) == 2  # it is another test set
     texts = {path.name: path.read_text() for path in Path("sets/wmt14-full").iterdir() if path.suffix != ".json"}
     more = {f"wmt14-full-{number}.de": f"{number - 1} 1\n{number - 1} 2\n" for number in range(2, num_references + 1)}
     assert texts == {"wmt14-full.en": "src 1\nsrc 2\n", "wmt14-full.de": "0 1\n0 2\n", **more}

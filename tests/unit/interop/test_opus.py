@@ -137,8 +137,8 @@ def test_versions(server: Opus) -> None:
         ("en-sw", "fake", "no fake in en and sw", "nearest: Fake; en and sw are in Fake, Large, Zero"),
         ("en-zh", "Other", "no Other in en and zh", "nearest: zh_CN, cmn; in Other, en is paired with cmn, zh_CN"),
         ("zh-en", "", "no text in zh and en", "nearest: zh_CN, cmn; en is paired with cmn, sw, zh_CN"),
-        ("xx-yy", "", "no text in xx and yy", "its languages are cmn, en"),
-        ("EN-SW", "", "no text in EN and SW", "nearest: en, sw; its languages are cmn, en, sw"),
+        ("xx-yy", "", "no text in xx and yy", "its languages include cmn, en"),
+        ("EN-SW", "", "no text in EN and SW", "nearest: en; its languages include cmn, en"),
     ],
 )
 def test_the_nearest_is_offered(pair: str, corpus: str, problem: str, hint: str, capsys: Any) -> None:
@@ -275,9 +275,10 @@ def test_only_https(server: Opus, monkeypatch: pytest.MonkeyPatch) -> None:
     session = download.new_session()
     session.mount("https://", adapter := Redirect())
     for adapter.location in (f"{server.url}/x", "ftp://127.0.0.1/x", "file:///etc/passwd"):
-        with pytest.raises(MtxError, match="https://a/b: leads to an address that is not https"):
+        with pytest.raises(MtxError, match="^https://a/b cannot be downloaded: ") as error:
             download.download("https://a/b", Path("x"), session=session)
-    with pytest.raises(MtxError, match="is not https"):
+        assert "only https is allowed" in (error.value.help or "")
+    with pytest.raises(MtxError, match="cannot be downloaded: "):
         download.download(f"{server.url}/x", Path("x"))
     assert server.asked == []
 
@@ -470,6 +471,14 @@ def test_a_disk_that_is_full_while_unpacking(server: Opus, monkeypatch: pytest.M
     server.zips.clear()
     fetch(server)
     assert left() == ["Fake-v2"]
+
+
+@pytest.mark.usefixtures("server")
+def test_files_of_others_stay() -> None:
+    with durable.new_file(Path("text.tsv")) as file, corpora.hold_folder(Path()):
+        assert run("en-sw", "Fake", "-o", "text") == 0
+        file.write(b"a\tb\n")
+    assert left() == ["text", "text.tsv"]
 
 
 @pytest.mark.usefixtures("server")
