@@ -73,9 +73,9 @@ def require_confirmation(sizes: Iterable[int | None], is_confirmed: bool) -> Non
     """
     sizes = [*sizes]
     total = sum(filter(None, sizes))
-    text = "the size of the download is unknown" if None in sizes else f"the download has {format_size(total)}"
     if (total > _LARGE_BYTES or None in sizes) and not is_confirmed:
-        raise UsageError(text, "add --yes to download it")
+        amount = "an unknown amount" if None in sizes else format_size(total)
+        raise UsageError(f"{amount} would be downloaded", "add --yes to download it")
 
 
 def announce(name: str, num_pairs: int | None, num_bytes: int | None, page: str) -> None:

@@ -160,7 +160,7 @@ def test_a_large_dataset_needs_confirmation(
 ) -> None:
     monkeypatch.setattr(Hub, "extra_bytes", 400_000_000)
     done = run(tmp_path, environment, "en-fr", "--hub", "user/books", "-o", "text")
-    assert done.returncode == 2 and "error: the download has 1,200 MB\nhelp: add --yes" in done.stderr
+    assert done.returncode == 2 and "error: 1,200 MB would be downloaded\nhelp: add --yes" in done.stderr
     assert not (tmp_path / "text").exists()
 
 

@@ -163,10 +163,12 @@ def test_an_answer_about_other_languages(server: Opus) -> None:
 
 
 @pytest.mark.usefixtures("server")
-@pytest.mark.parametrize("name", ["Large", "Zero"])
-def test_a_large_download_needs_confirmation(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "amount"), [("Large", "1,536 MB"), ("Zero", "an unknown amount")])
+def test_a_large_download_needs_confirmation(name: str, amount: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("en-sw", "Fake", name, "-o", "text") == 2
-    assert "--yes" in capsys.readouterr().err and not Path("text").exists()
+    assert (
+        f"error: {amount} would be downloaded\nhelp: add --yes" in capsys.readouterr().err and not Path("text").exists()
+    )
     assert run("en-sw", "Fake", name, "-o", "text", "--yes") == 0
     assert {path.name for path in Path("text").iterdir()} == {"Fake-v2", f"{name}-v1"}
 
