@@ -70,8 +70,8 @@ _COMMANDS: dict[str, list[str]] = {
     "doctor": [],
     "status": ["RUN"],
 }
-# Their arguments are settings, tried here, and files, tried elsewhere.
-_OTHERS = {"config", "distil", "import", "serve"}
+# Their arguments are settings, tried here, and files, tried elsewhere; corpora asks servers.
+_OTHERS = {"config", "corpora", "distil", "import", "serve"}
 _TOGETHER = {"--seed": ["--temperature", "1"], "--top-k": [], "--n-best": ["--beam", "9"]}
 
 
