@@ -111,8 +111,8 @@ def _unpack(path: Path, corpus: OpusCorpus, languages: Languages, directory: Pat
     try:
         with zipfile.ZipFile(path) as archive, _new_folder(directory) as new:
             _extract(archive, corpus.corpus, languages, new)
-            num_pairs, *others = {count_lines(new / f"{corpus.corpus}.{language}") for language in languages}
-            if others or not num_pairs:
+            num_pairs, num_targets = (count_lines(new / f"{corpus.corpus}.{language}") for language in languages)
+            if num_pairs != num_targets or num_pairs == 0:
                 raise DataError(f"{directory.name}: expected two texts with equally many lines")
             about_terms = _first_line(new / _LICENCE), corpus.page
             terms = _write_origin(new, languages, about_terms, url=corpus.url, version=corpus.version, **facts)

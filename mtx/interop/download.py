@@ -122,7 +122,8 @@ def _receive(session: requests.Session, url: str, path: Path, headers: Mapping[s
             durable.require_space(path.parent, total - num_bytes, path.name, "free some; the same command resumes")
         with disk.append(part) as file, progress(url.rpartition("/")[2], total, "bytes") as update:
             update(num_bytes)
-            for chunk in response.iter_content(_CHUNK_BYTES) if not is_complete else ():
+            chunks = () if is_complete else response.iter_content(_CHUNK_BYTES)  # otherwise the body is an error page
+            for chunk in chunks:
                 file.write(chunk)
                 update(len(chunk))
     num_bytes = part.stat().st_size
