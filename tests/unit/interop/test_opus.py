@@ -20,7 +20,7 @@ import requests
 from mtx import cli
 from mtx.config.settings import resolve
 from mtx.data.prepare import prepare
-from mtx.errors import DataError, MtxError, UsageError
+from mtx.errors import DataError, MtxError, TerminatedError, UsageError
 from mtx.interop import corpora, download, opus
 from mtx.storage import disk, durable
 from tests.integration.commands import tree
@@ -160,6 +160,12 @@ def test_no_name_of_opus_becomes_a_path(corpus: str, version: str, server: Opus)
 def test_an_answer_about_other_languages(server: Opus) -> None:
     server.answers = {"/opusapi/": json.dumps(server.answer({"source": "en", "target": "zh_CN"})).encode()}
     assert opus.list_corpora(("en", "sw")) == []
+
+
+def test_an_answer_about_another_version(server: Opus) -> None:
+    server.answers = {"/opusapi/": json.dumps(server.answer({"corpus": "Fake", "latest": "True"})).encode()}
+    with pytest.raises(UsageError, match="OPUS has no Fake@v1 in en and sw"):
+        opus.find_corpus(("en", "sw"), "Fake", "v1")
 
 
 @pytest.mark.usefixtures("server")
@@ -404,6 +410,16 @@ def test_a_part_is_resumed(large: bytes, server: Opus) -> None:
     interrupt(server)
     fetch(server)
     assert is_right() and ranges(server) == ["bytes=10000-"]
+
+
+def test_what_is_stopped_says_how_to_resume(server: Opus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise TerminatedError(2)
+
+    monkeypatch.setattr(download, "_receive", stop)
+    with pytest.raises(TerminatedError) as error:
+        fetch(server)
+    assert error.value.help == "the same command resumes the download"
 
 
 def test_a_complete_part(large: bytes, server: Opus) -> None:
