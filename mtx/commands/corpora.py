@@ -43,8 +43,6 @@ def corpora(
         return
     if not output:
         raise UsageError("-o FOLDER is missing: where to put the text", "-o sets" if testset else "-o text")
-    from mtx.config.schema import write_list
-    from mtx.data.sources import VALID_NAMES
     from mtx.interop.corpora import fetch_dataset, fetch_test_set, hold_folder
 
     settings = [f"data.src={languages[0]}", f"data.tgt={languages[1]}"]
@@ -55,17 +53,27 @@ def corpora(
             settings.append(f"data.test={directory}")
         elif hub:
             directory = fetch_dataset(hub, names[0] if names else "", languages, output, yes)
-            tests = []
-            for path in sorted(directory.glob(f"*.{languages[0]}")):
-                if path.stem in VALID_NAMES:
-                    settings.append(f"data.valid={path.with_suffix('')}")
-                elif not path.stem.startswith("train"):
-                    tests.append(str(path.with_suffix("")))
-            if tests:
-                settings.append(f"data.test={write_list(tests)}")
+            settings += _evaluation_settings(directory, languages[0])
         else:
             _download_corpora(languages, names, output, yes)
     logger.info("to train: %s", mtx_command("train", text, *settings))
+
+
+def _evaluation_settings(directory: Path, language: str) -> list[str]:
+    """The settings that name the splits of a dataset that are not for training, by their files in one language."""
+    from mtx.config.schema import write_list
+    from mtx.data.sources import VALID_NAMES
+
+    settings = list[str]()
+    tests = list[str]()
+    for path in sorted(directory.glob(f"*.{language}")):
+        if path.stem in VALID_NAMES:
+            settings.append(f"data.valid={path.with_suffix('')}")
+        elif not path.stem.startswith("train"):
+            tests.append(str(path.with_suffix("")))
+    if tests:
+        settings.append(f"data.test={write_list(tests)}")
+    return settings
 
 
 def _list_corpora(languages: "Languages") -> None:
@@ -94,7 +102,10 @@ def _download_corpora(languages: "Languages", names: list[str], folder: Path, is
     from mtx.interop.corpora import announce, fetch_opus, require_confirmation
     from mtx.interop.opus import find_corpus
 
-    found = [find_corpus(languages, *name.partition("@")[::2]) for name in names]
+    found = []
+    for name in names:
+        corpus_name, _, version = name.partition("@")
+        found.append(find_corpus(languages, corpus_name, version))
     for corpus in found:
         announce(f"{corpus.corpus} {corpus.version}", corpus.alignment_pairs, corpus.num_bytes, corpus.page)
     require_confirmation([corpus.num_bytes for corpus in found], is_confirmed)

@@ -431,6 +431,7 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
 
     They are counted in pairs drawn at random: at even distances, all could be of one kind in a text with two by turns.
     """
+    # Memory-mapped, unlike in `batches`: few of its pages are read
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
     rows = np.flatnonzero(text.is_chosen)
     drawn = np.random.default_rng(text.seed).choice(rows, min(_DETECTED_PAIRS, len(rows)), replace=False)

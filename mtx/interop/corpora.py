@@ -92,7 +92,7 @@ def fetch_opus(corpus: OpusCorpus, languages: Languages, folder: Path) -> None:
     """
     directory = folder / f"{corpus.corpus}-{corpus.version}"
     archive = folder / f".{directory.name}.{corpus.source}-{corpus.target}.zip"
-    if not _is_there(directory, languages):
+    if not _is_downloaded(directory, languages):
         if not archive.exists():
             download(corpus.url, archive)
         try:
@@ -156,7 +156,7 @@ def fetch_test_set(name: str, languages: Languages, folder: Path) -> Path:
 
     test_set = sacrebleu_test_set(name, "-".join(languages))
     directory = folder / test_set.name
-    if _is_there(directory, languages, is_directed=True):
+    if _is_downloaded(directory, languages, is_directed=True):
         return directory
     src, tgt = languages
     with _new_folder(directory) as new:
@@ -193,25 +193,26 @@ def fetch_dataset(name: str, subset: str, languages: Languages, folder: Path, is
         subset = subset or _choose_subset(name, subsets, languages)
         info = HfApi().dataset_info(name)
         directory = folder / re.sub(r"[^\w.-]", "_", f"{name.rpartition('/')[2]}-{subset}-{info.sha[:8]}")
-        if _is_there(directory, languages):
+        if _is_downloaded(directory, languages):
             return directory
         builder = load_builder(HubConfig(name=name, subset=subset, revision=info.sha))
-        num_pairs = sum(split.num_examples for split in (builder.info.splits or {}).values()) or None
+        known_splits = (builder.info.splits or {}).values()  # its card may name them
+        num_pairs = sum(split.num_examples for split in known_splits) if known_splits else None
         num_bytes = sum(HfFileSystem().sizes([*chain.from_iterable(builder.config.data_files.values())]))
         page = f"{constants.ENDPOINT}/datasets/{name}"
         announce(directory.name, num_pairs, num_bytes, page)
         require_confirmation([num_bytes], is_confirmed)
         builder.download_and_prepare()
     data = DataConfig.model_validate({"src": languages[0], "tgt": languages[1]})
-    texts = []
+    written = list[str]()
     with _new_folder(directory) as new:
         for split in builder.info.splits:
             [corpus] = find_split(data, name, builder, split)
-            num_pairs = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
-            texts.append(f"{split} {counted(num_pairs, 'pair')}")
+            num_written = _write_pairs(corpus.blocks(), *(new / f"{split}.{language}" for language in languages))
+            written.append(f"{split} {counted(num_written, 'pair')}")
         licences = [tag.partition(":")[2] for tag in info.tags if tag.startswith("license:")]
         terms = _write_origin(new, languages, (*licences, page), url=page, version=info.sha)
-    log.info("%s: %s; terms: %s", directory, ", ".join(texts), terms)
+    log.info("%s: %s; terms: %s", directory, ", ".join(written), terms)
     return directory
 
 
@@ -241,8 +242,8 @@ def _new_folder(directory: Path) -> AbstractContextManager[Path]:
     return durable.new_directory(directory, f".{directory.name}.new")
 
 
-def _is_there(directory: Path, languages: Languages, is_directed: bool = False) -> bool:
-    """Whether the folder of a corpus is there, as it was downloaded.
+def _is_downloaded(directory: Path, languages: Languages, is_directed: bool = False) -> bool:
+    """Whether the folder of a corpus is there, unchanged.
 
     Args:
         is_directed: whether its text in the opposite direction is another text.
