@@ -1,13 +1,10 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
-from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtx.commands.command_line import (
     AS_JSON,
-    MODEL,
     SHARD,
     argument,
     complete_runs,
@@ -33,15 +30,24 @@ from mtx.errors import UsageError
 from mtx.formatting import did_you_mean
 from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
 
+if TYPE_CHECKING:
+    from mtx.synthesis.teachers import OutsideTeacher
+
+
+TEACHER_COMMAND = option(
+    "CMD", "Instead of a model: a program that reads lines from stdin and writes the translation of each."
+)
+
 
 @takes(*DIRECTION, *BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
 def back_translate(
-    model: str = MODEL,
-    mono: Path = argument("FILE", "Text in the source language of MODEL, one sentence a line."),
+    model: str | None = argument("[MODEL]", "Run or model directory, or the address of a server.", complete_runs),
+    mono: Path | None = argument("[FILE]", "Text in the source language of MODEL, one sentence a line."),
     output: Path = option("FILE", "TSV file for the pairs.", "-o", "--output", default=...),
     forward: str | None = option(
         "MODEL", "Drop the 5% of pairs that this model of the opposite direction rates worst."
     ),
+    teacher_command: str | None = TEACHER_COMMAND,
     shard: str | None = SHARD,
     *,
     options: LoadOptions,
@@ -50,31 +56,51 @@ def back_translate(
 
     The pairs train a model of the opposite direction: their target side is your text, their source side the translation
     by MODEL. Running the same command again resumes an interrupted one.
+
+    MODEL can also be the address of a server with LibreTranslate's interface (http://127.0.0.1:5000), or with OpenAI's
+    and the name of a model (https://HOST/v1#NAME).
     """
+    if teacher_command is not None:
+        words = [word for word in (model, mono and str(mono)) if word]
+        model = None
+        mono = Path(words[0]) if len(words) == 1 else None
+    if not mono or (model is None and teacher_command is None):
+        raise UsageError(
+            "expected MODEL FILE, or FILE and --teacher-command CMD", "mtx back-translate runs/de-en more.de -o bt.tsv"
+        )
     from mtx.data.language_detection import Profile
     from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, Shard
-    from mtx.storage.text_files import LineParts, read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, Row, write_pairs
+    from mtx.storage.text_files import read_lines
+    from mtx.synthesis.synthetic_text import write_pairs
+    from mtx.synthesis.teachers import ModelTeacher, Teacher
 
     _require_file(mono)
-    lines = Shard(lambda: ((line,) for line in read_lines(mono)), shard)
+    text = mono
+    lines = Shard(lambda: ((line,) for line in read_lines(text)), shard)
     output = resolve_output(output, mono) or output
-    translator = load_translator(model, **options)
-    if actual_language := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
-        logger.warning("%s is in %s; %s translates from %s", mono, actual_language, model, translator.src)
+    src = options.get("src", "")
+    tgt = options.get("to", "")
+    identity = {"text": durable.sha256(mono), **resumed_with(options), "shard": lines.bounds}
+    outside = _find_outside_teacher(model, teacher_command, src, tgt, "--from de --to en")
+    if outside:
+        if search := options.keys() & {"beam_size", "length_penalty", "sampling", "batch_tokens", "threads"}:
+            raise UsageError(f"{outside.name}: takes no options of a search, got {', '.join(sorted(search))}")
+        teacher: Teacher = outside
+    else:
+        translator = load_translator(model or "", **options)
+        src = translator.src
+        tgt = translator.tgt
+        teacher = ModelTeacher(translator)
+    identity["models"] = [model_identity(name) for name in (None if outside else model, forward) if name]
+    if actual_language := Profile.of(read_lines(mono)).other_language(src):
+        logger.warning("%s is in %s; %s translates from %s", mono, actual_language, model or teacher_command, src)
     scorer: Any = forward and load_translator(
         forward, **EXACT, device=options["device"], threads=options.get("threads")
     )
     if scorer and scorer.is_multilingual:
-        scorer = scorer.to(translator.src, translator.tgt)
-
-    def translate(block: list[LineParts]) -> Iterable[Row]:
-        texts = [line for (line,) in block]
-        translations = translator.translate(texts)
-        scores = score(translations, texts) if scorer else [None] * len(block)
-        return zip(translations, scores, strict=True)
+        scorer = scorer.to(src, tgt)
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
         """The log-probability per token of each line; None for one that the model cannot score."""
@@ -91,19 +117,33 @@ def back_translate(
             log_probs[row] = pair.log_prob / pair.num_tokens
         return log_probs
 
-    identity = {
-        "text": durable.sha256(mono),
-        "search": repr(translator.options),
-        **resumed_with(options),
-        "shard": lines.bounds,
-        "models": [model_identity(name) for name in (model, forward) if name],
-    }
-    write_pairs(lines, ResumableRows(output, identity, BLOCK_LINES), translate, open_output(output))
+    if outside:
+        outside.announce(line for (line,) in lines)
+    rows = ResumableRows(output, {**identity, **teacher.identity}, teacher.block_lines)
+    write_pairs(teacher, lines, rows, open_output(output), score=score if scorer else None)
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
         output,
     )
+
+
+def _find_outside_teacher(
+    model: str | None, command: str | None, src: str, tgt: str, example: str
+) -> "OutsideTeacher | None":
+    """The teacher that a command line names, if it is not a model of mtx.
+
+    Args:
+        example: how a command line names the languages, of which such a teacher has none of its own.
+    """
+    from mtx.synthesis.teachers import CommandTeacher, ServerTeacher
+
+    is_address = model is not None and model.startswith(("http://", "https://"))
+    if not (is_address or command is not None):
+        return None
+    if not (src and tgt):
+        raise UsageError("a teacher from outside needs both languages", example)
+    return CommandTeacher(command, tgt) if command is not None else ServerTeacher(model or "", src, tgt)
 
 
 def _require_file(path: Path, setting: str = "") -> None:
@@ -116,10 +156,13 @@ def _require_file(path: Path, setting: str = "") -> None:
 
 @takes(*DIRECTION, "engine", "threads", "device", "batch_tokens")
 def distil(
-    teacher: str = argument("TEACHER", "Run or model directory, or several as A+B.", complete_runs),
+    teacher: str | None = argument(
+        "[TEACHER]", "Run or model directory, several as A+B, or the address of a server.", complete_runs
+    ),
     settings: list[str] | None = argument(
         "[KEY=VALUE]...", "Settings of the student; data.mono=FILE adds monolingual source text."
     ),
+    teacher_command: str | None = TEACHER_COMMAND,
     as_json: bool = AS_JSON,
     *,
     options: LoadOptions,
@@ -127,83 +170,133 @@ def distil(
     """Train a small student model on a teacher's translations.
 
     It compares quality, speed and size of both. Running the same command again resumes an interrupted one.
-    """
-    from mtx.config.settings import is_override
 
-    words = [teacher, *(settings or [])]
+    TEACHER can also be the address of a server with LibreTranslate's interface (http://127.0.0.1:5000), or with
+    OpenAI's and the name of a model (https://HOST/v1#NAME). It needs data.src, data.tgt, and data.mono or data.train.
+    """
+    from mtx.config.settings import default_run_dir, is_override
+    from mtx.config.settings import resolve as resolve_settings
+
+    words = [word for word in (teacher, *(settings or [])) if word]
     names = [word for word in words if not is_override(word)]
-    overrides = [word for word in words if is_override(word)]
-    teacher, *settings = names + overrides  # the teacher may come after settings
     values = {"device": options["device"]}
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        values[key] = value
+    for setting in words:
+        if is_override(setting):
+            key, _, value = setting.partition("=")
+            values[key] = value
+    if teacher_command is not None:
+        names.insert(0, teacher_command)
+    if len(names) != 1:
+        raise UsageError(
+            f"expected one TEACHER or --teacher-command CMD, got {' '.join(names) or 'none'}",
+            "mtx distil runs/my, or mtx distil http://127.0.0.1:5000 data.mono=more.en data.src=en data.tgt=de",
+        )
+    name = names[0]
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
     text_settings = [f"{key}={value}" for key, value in values.items() if key.startswith("data.")]
     other_settings = [f"{key}={value}" for key, value in values.items() if not key.startswith("data.")]
     if mono:
         _require_file(mono, "data.mono=")
-    if text_settings and "data.train" not in values:
+    src = values.get("data.src", "")
+    tgt = values.get("data.tgt", "")
+    outside = _find_outside_teacher(name, teacher_command, src, tgt, "data.src=en data.tgt=de")
+    default_dir = default_run_dir(f"{src}-{tgt}-student")
+    has_text = False
+    if not outside:
+        first_teacher = require_models(name)[0]
+        has_text = is_prepared(RunLayout(first_teacher).data)
+        default_dir = f"{find_run(first_teacher) or first_teacher}-student"
+    needs_text = "data.train" not in values and not has_text
+    if has_text and text_settings and "data.train" not in values:
         raise UsageError(
             f"{text_settings[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE"
         )
-    first_teacher = require_models(teacher)[0]
-    teacher_dir = find_run(first_teacher) or first_teacher
+    if needs_text and not mono:
+        raise UsageError(
+            f"{name}: is not a run with prepared text, so data.train or data.mono must name the text",
+            "data.mono=FILE has lines to translate, and data.train=FILE true pairs",
+        )
+    if needs_text and values.keys() & {"data.valid", "data.test"}:
+        raise UsageError(
+            "data.valid and data.test need data.train; without it, lines of data.mono are held out",
+            "mtx evaluate RUN --src FILE --ref FILE scores the student on true translations",
+        )
     from mtx.config.schema import write_list
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
     from mtx.runs.run_directory import refuse_foreign
+    from mtx.storage.resumable import Shard
     from mtx.synthesis import synthetic_text
+    from mtx.synthesis.teachers import ModelTeacher, Teacher
 
-    paths = RunLayout(Path(values.get("run_dir") or f"{teacher_dir}-student"))
+    paths = RunLayout(Path(values.get("run_dir") or default_dir))
     refuse_foreign(paths)
-    if not text_settings and not is_prepared(RunLayout(first_teacher).data):
-        raise UsageError(
-            f"{first_teacher}: is not a run with prepared text, so data.train must name the text",
-            "data.train=FILE, and data.mono=FILE for more",
-        )
-    translator = load_translator(teacher, **options)
-    if not text_settings and translator.is_multilingual:
-        raise UsageError(
-            f"{first_teacher}: its text has several directions, so data.train must name text of one", "data.train=FILE"
-        )
+    fixed_settings = ["student", f"run_dir={paths.root}"]
+    direction = list[str]()
+    if outside:
+        text_teacher: Teacher = outside
+        identity: object = outside.identity
+    else:
+        translator = load_translator(name, **options)
+        if has_text and "data.train" not in values and translator.is_multilingual:
+            raise UsageError(
+                f"{first_teacher}: its text has several directions, so data.train must name text of one",
+                "data.train=FILE",
+            )
+        src = translator.src
+        tgt = translator.tgt
+        direction = [f"--{option} {options[option]}" for option in ("to", "src") if option in options]
+        tokenizer_files = translator.tokenizer.models.files
+        model_dir = find_model(first_teacher)
+        fixed_settings.append(f"tokenizer.model={write_list(str(model_dir / file) for file in tokenizer_files)}")
+        text_teacher = ModelTeacher(translator)
+        identity = model_identity(name)
+    fixed_settings += [f"data.src={src}", f"data.tgt={tgt}"]
     distilled = paths.distilled
     distilled.mkdir(parents=True, exist_ok=True)
-    direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
-    identity = synthetic_text.check_teacher(distilled, teacher, mono, text_settings + direction)
-    model_dir = find_model(first_teacher)
-    fixed_settings = [
-        "student",
-        f"run_dir={paths.root}",
-        f"data.src={translator.src}",
-        f"data.tgt={translator.tgt}",
-        f"tokenizer.model={write_list(str(model_dir / name) for name in translator.tokenizer.models.files)}",
-    ]
-    data_dir = RunLayout(distilled if text_settings else first_teacher).data
-    if text_settings and not is_prepared(data_dir):
-        prepare.prepare(resolve([*fixed_settings, *text_settings, *other_settings]).config, data_dir)
-    data = token_store.load_prepared(data_dir)
-    tests = synthetic_text.write_text(data, distilled)
+    origin = synthetic_text.check_teacher(distilled, identity, mono, text_settings + direction)
+    if needs_text and mono:
+        train_files = [synthetic_text.DISTILLED]
+        texts = synthetic_text.divide_lines(mono, distilled)
+        tests = [file for file in texts if file.startswith("tests/")]
+        num_pairs = len(texts[synthetic_text.DISTILLED])
+        fixed_settings += text_settings
+    else:
+        train_files = [synthetic_text.TRAIN, synthetic_text.DISTILLED]
+        data_dir = RunLayout(distilled if text_settings else first_teacher).data
+        if text_settings and not is_prepared(data_dir):
+            prepare.prepare(resolve([*fixed_settings, *text_settings, *other_settings]).config, data_dir)
+        data = token_store.load_prepared(data_dir)
+        tests = synthetic_text.write_text(data, distilled)
+        texts = {synthetic_text.DISTILLED: Shard(lambda: synthetic_text.source_lines(distilled, mono))}
+        num_pairs = data.train.num_pairs
     student_settings = [
         *fixed_settings,
         # only student-small was measured, on 29,000 pairs
-        f"model.preset={'student' if data.train.num_pairs >= 100_000 else 'student-small'}",
+        f"model.preset={'student' if num_pairs >= 100_000 else 'student-small'}",
         f"data.dir={distilled}",
         f"data.valid={synthetic_text.VALID}",
         f"data.test={','.join(tests)}",
         *other_settings,
     ]
     # Wrong settings are refused before the teacher works.
-    resolve([*student_settings, f"data.train={synthetic_text.TRAIN}"])
-    synthetic_text.translate_text(translator, distilled, mono, identity)
-    student_settings.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
+    resolve_settings(student_settings[0], [*student_settings[1:], f"data.train={train_files[0]}"])
+    missing_texts = {file: lines for file, lines in texts.items() if not (distilled / file).exists()}
+    if outside and missing_texts:
+        outside.announce(line for lines in missing_texts.values() for line, *_ in lines)
+    for file, lines in missing_texts.items():
+        synthetic_text.translate_text(text_teacher, lines, distilled / file, origin)
+    student_settings.append(f"data.train={','.join(train_files)}")
     train_run(resolve(student_settings).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]
-    systems = {"teacher": synthetic_text.measure(translator, teacher, test_set)}
-    for name, model in {"student": str(paths.root), "student in int8": int8.directory}.items():
+    if outside:
+        systems = {"teacher": synthetic_text.measure_teacher(outside, test_set)}
+    else:
+        systems = {"teacher": synthetic_text.measure(translator, name, test_set)}
+    for system, model in {"student": str(paths.root), "student in int8": int8.directory}.items():
         translator = load_translator(model, **options | {"engine": "auto"})
-        systems[name] = synthetic_text.measure(translator, model, test_set)
-    print_result(systems, synthetic_text.table(systems), as_json)
+        systems[system] = synthetic_text.measure(translator, model, test_set)
+    print_result(systems, synthetic_text.table(systems, test_set.name), as_json)

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -368,7 +369,7 @@ def translate_file(
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.completed(lines, work.rows):
+    with finished.completed(lines, partial(map, work.rows)):
         with open_output(output) as sink:
             sink.writelines(map(work.output, lines, finished.rows()))
         work.review.write()

@@ -30,6 +30,7 @@ from mtx.config import limits
 
 NULL = ("null", "~", "")  # text that means null
 HELD_OUT_TEST = "heldout"  # in data.test: the test set that is held out of the training text, also its name
+TEACHER_TEST = "teacher-text"  # the test set of a student whose references are translations by its teacher
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"  # with an exponent, as Python writes 1e+16 and 1e-05

@@ -83,6 +83,12 @@ class EvalSet:
         }
 
 
+def held_out_size(num_sources: int) -> int:
+    """The number of sources that each held-out set gets from a text with this many different ones."""
+    fewest = _MIN_HELD_OUT if num_sources >= _MANY_SOURCES else 1
+    return min(MAX_HELD_OUT, max(fewest, num_sources // 20))
+
+
 def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     """The validation set, then the test sets, one for each direction; those that are not configured are still empty.
 
@@ -136,8 +142,7 @@ def hold_out(
     is_by_target = np.array([rank[tgt] < rank[src] for src, tgt in data.language_pairs])
     hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
     unique_hashes = np.unique(hashes.to_numpy()[is_own])
-    fewest = _MIN_HELD_OUT if unique_hashes.size >= _MANY_SOURCES else 1
-    size = min(MAX_HELD_OUT, max(fewest, unique_hashes.size // 20))
+    size = held_out_size(unique_hashes.size)
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:

@@ -29,6 +29,7 @@ _ALIKE = 0.5  # minimum likeness to a language
 _ALIKE_RATIO = 1.5  # and minimum ratio to the likeness to another language, or of another text
 _ENOUGH_TEXTS = 10  # minimum number of different sentences
 _ENOUGH_LETTERS = 300  # minimum number of letters
+_ENOUGH_OF_SCRIPT = 20  # minimum number of letters, since a name keeps its script
 SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 
@@ -152,6 +153,13 @@ def find_other_language(text: str, language: str) -> str | None:
     other = max(likelihood, key=lambda key: likelihood[key])
     is_other = likelihood[other] >= _OTHER and likelihood[key_of(language)] < _UNEXPECTED
     return other if is_other and other in KNOWN and _has_enough_words(beginning) else None
+
+
+def is_in_other_language(text: str, language: str) -> bool:
+    """Whether a text is certainly not in the expected language, or most of its letters are not in its usual script."""
+    letters = _letters([text])
+    share = _share_in_script(letters, script_of(language)) if letters.total() >= _ENOUGH_OF_SCRIPT else None
+    return (share is not None and share < _ALIKE) or find_other_language(text, language) is not None
 
 
 @lru_cache

@@ -2,7 +2,8 @@
 
 Flow: `Shard` of a text -> blocks of lines -> a row for each line, in a file next to the output, after a line with
 everything that the rows depend on. Every row has been written when the output is. The blocks have a fixed number of
-lines and are the same in every call; an incomplete block is cut off.
+lines and are the same in every call; an incomplete block is cut off. What translates them takes all blocks that are
+left, so that it may read further than it has answered.
 """
 
 import contextlib
@@ -17,13 +18,19 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mtx.errors import TerminatedError, UsageError
+from mtx.errors import MtxError, TerminatedError, UsageError
 from mtx.formatting import counted, shell_command
 from mtx.storage import disk, durable
 from mtx.storage.streams import progress
 from mtx.storage.text_files import LineParts
 
 logger = logging.getLogger(__name__)
+
+Blocks = Iterator[list[LineParts]]
+
+
+class MisalignedError(MtxError):
+    """There are more or fewer translations than lines, so that none can be trusted: the rows are removed."""
 
 
 class Shard:
@@ -75,11 +82,11 @@ class ResumableRows:
         return self.output.with_name(f"{self.output.name}.part")
 
     @contextlib.contextmanager
-    def completed(self, lines: Shard, translate: Callable[[list[LineParts]], list[str]]) -> Iterator[None]:
+    def completed(self, lines: Shard, translate: Callable[[Blocks], Iterable[list[str]]]) -> Iterator[None]:
         """Translate the lines that have no row yet. The file is removed when the context ends without an error.
 
         Args:
-            translate: returns the rows of a block of lines; they have no line breaks.
+            translate: yields the rows of each of the blocks that are left; they have no line breaks.
 
         Raises:
             UsageError: if the rows depend on something else, the file is not a file of mtx, or another process is
@@ -87,13 +94,15 @@ class ResumableRows:
         """
         with self._lock(), progress("translating", len(lines)) as update:
             update(num_done := self._resume())
-            remaining_lines = islice(lines, num_done, None)
-            while block := list(islice(remaining_lines, self.block_lines)):
-                self._append(translate(block))
-                update(len(block))
+            try:
+                for rows in translate(self._blocks(islice(lines, num_done, None))):
+                    self._append(rows)
+                    update(len(rows))
+            except MisalignedError:
+                self._remove()
+                raise
             yield
-            if self.path.exists():
-                disk.unlink(self.path)
+            self._remove()
 
     def rows(self) -> Iterator[str]:
         """All rows."""
@@ -101,6 +110,14 @@ class ResumableRows:
             with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
                 next(file)
                 yield from (row.removesuffix("\n") for row in file)
+
+    def _blocks(self, lines: Iterator[LineParts]) -> Blocks:
+        while block := list(islice(lines, self.block_lines)):
+            yield block
+
+    def _remove(self) -> None:
+        if self.path.exists():
+            disk.unlink(self.path)
 
     def _resume(self) -> int:
         """The number of complete rows; an incomplete block is cut off."""

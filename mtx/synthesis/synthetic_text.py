@@ -14,27 +14,33 @@ import logging
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
 
-from mtx.config.schema import DataConfig
-from mtx.data.cleaning import clean_pair
+from mtx.config.schema import TEACHER_TEST, DataConfig
+from mtx.data.cleaning import clean_pair, hash_texts
+from mtx.data.held_out import held_out_size
+from mtx.data.language_detection import is_in_other_language
+from mtx.data.markup import clean_text
 from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.evaluation.comparison import draw_table
 from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
 from mtx.scoring.metrics import TestSet
 from mtx.scoring.suspicion import suspicion
 from mtx.storage import durable
-from mtx.storage.resumable import ResumableRows, Shard
-from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
-from mtx.storage.text_files import LineParts, read_lines
+from mtx.storage.resumable import Blocks, ResumableRows, Shard
+from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, require_models
+from mtx.storage.text_files import LineParts, printable, read_lines
+from mtx.synthesis.teachers import OutsideTeacher, Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -42,29 +48,33 @@ TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
 _PAIRS_AT_ONCE = 100_000
-BLOCK_LINES = 1024  # the most lines that a killed process loses
 LIMITS = DataConfig.model_validate({})  # the limits of training text
 WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model, as in Mozilla's recipes
 
 KEPT = "kept"
+_FEWEST_LINES = 20  # of which a test set and a validation set get one each
 
+Measurements = dict[str, float]  # see `measure`
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
 def write_pairs(
+    teacher: Teacher,
     lines: Shard,
     translated: ResumableRows,
-    translate_block: Callable[[list[LineParts]], Iterable[Row]],
     output: AbstractContextManager[IO[bytes]],
     side: Literal["src", "tgt"] = "tgt",
+    score: Callable[[list[str], list[str]], Sequence[float | None]] | None = None,
 ) -> Counter[str]:
     """Translate lines into training pairs, a TSV file; those with the worst scores are dropped.
+
+    Answers with line breaks are dropped too: a model that chats has added something to its translation.
 
     Args:
         lines: the text, one sentence a line, each with its reference if it has one.
         translated: the finished translations; removed at the end.
-        translate_block: returns the rows of a block of lines.
         side: the side of the lines in the pairs.
+        score: returns the score of each of some translations of lines.
 
     Returns:
         The numbers of dropped lines by reason, and of kept lines.
@@ -73,9 +83,16 @@ def write_pairs(
         UsageError: if `translated` belongs to other translations.
     """
     counts = Counter[str]()
-    with translated.completed(
-        lines, lambda block: [json.dumps(row, ensure_ascii=False) for row in translate_block(block)]
-    ):
+    examples = dict[str, str]()  # the first dropped pair for each reason
+
+    def write_rows(blocks: Blocks) -> Iterator[list[str]]:
+        blocks, blocks_to_score = tee(blocks)
+        for translations, block in zip(teacher.translate(blocks), blocks_to_score, strict=True):
+            sources = [line for line, *_ in block]
+            scores = score(translations, sources) if score else [None] * len(sources)
+            yield [json.dumps(row, ensure_ascii=False) for row in zip(translations, scores, strict=True)]
+
+    with translated.completed(lines, write_rows):
         known_scores = sorted(value for _, value in _rows(translated) if value is not None)
         num_worst = int(WORST_SHARE * len(known_scores))
         highest_dropped = known_scores[num_worst - 1] if num_worst else float("-inf")
@@ -85,15 +102,22 @@ def write_pairs(
                     cleaned = clean_pair(line, translation, LIMITS)
                 else:
                     cleaned = clean_pair(translation, line, LIMITS)
-                reason = cleaned if isinstance(cleaned, str) else suspicion(line, translation)
+                reason: str | None = "several lines"
+                if "\n" not in translation:
+                    reason = cleaned if isinstance(cleaned, str) else suspicion(line, translation)
                 if not reason and value is not None and value <= highest_dropped:
                     reason = "improbable"
+                if not reason and teacher.language and is_in_other_language(translation, teacher.language):
+                    reason = "another language"
                 if reason:
                     counts[reason] += 1
+                    examples.setdefault(reason, f"{printable(line[:80])} -> {printable(translation[:80])}")
                 else:
                     counts[KEPT] += 1
                     sink.write(tsv_line(cleaned))
     logger.info("%s: %s", translated.output, describe_counts(counts))
+    for reason, example in examples.items():
+        logger.info("  %s, such as: %s", reason, example)
     return counts
 
 
@@ -138,13 +162,14 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
     return [*tests]
 
 
-def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[str]) -> dict[str, Any]:
+def check_teacher(directory: Path, teacher: object, mono: Path | None, text: list[str]) -> dict[str, Any]:
     """Refuse to resume the student of another teacher or text; returns the origin of its text.
 
     Args:
+        teacher: its identity.
         text: the settings for text other than the teacher's own.
     """
-    origin = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
+    origin = {"teacher": teacher, "mono": mono and durable.sha256(mono), "text": sorted(text)}
     path = directory / "teacher.json"
     if not path.exists():
         durable.write_json(path, origin)
@@ -153,33 +178,54 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
     return origin
 
 
-def translate_text(
-    translator: Translator,
-    directory: Path,
-    mono: Path | None,
-    origin: dict[str, Any],
-) -> None:
-    """Write the synthetic pairs of the student, the teacher's translations, as DISTILLED.
+def divide_lines(mono: Path, directory: Path) -> dict[str, Shard]:
+    """Divide the lines of a text into those for validation, test and training, by their hashes as in `held_out`.
 
-    For a source with a reference the hypothesis with the highest chrF is used, for other text the best one.
+    Each part is a file, without empty and repeated lines; existing files are kept.
+
+    Returns:
+        The lines of each part, by the name of the TSV file that its pairs will have.
+
+    Raises:
+        DataError: there are too few lines.
+    """
+    files = {name: directory / f"{name}.src" for name in (VALID, f"tests/{TEACHER_TEST}.tsv", DISTILLED)}
+    if not all(map(Path.exists, files.values())):
+        hashes = hash_texts(_text_lines(mono))
+        unique_hashes, first_rows = np.unique(hashes, return_index=True)
+        size = held_out_size(unique_hashes.size)
+        if unique_hashes.size < _FEWEST_LINES:
+            raise DataError(f"{mono}: has {unique_hashes.size} different lines, a student needs {_FEWEST_LINES}")
+        parts = np.full(hashes.size, "", dtype=object)
+        parts[first_rows] = DISTILLED
+        parts[first_rows[:size]] = f"tests/{TEACHER_TEST}.tsv"
+        parts[first_rows[-size:]] = VALID
+        (directory / "tests").mkdir(exist_ok=True)
+        for name, path in files.items():
+            with durable.new_file(path) as file:
+                file.writelines(
+                    f"{line}\n".encode() for line, part in zip(_text_lines(mono), parts, strict=True) if part == name
+                )
+    return {name: Shard(partial(_read_units, path)) for name, path in files.items()}
+
+
+def _read_units(path: Path) -> Iterator[LineParts]:
+    return ((line,) for line in read_lines(path))
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    """The lines of a text as they are cleaned, without empty ones."""
+    return filter(None, map(clean_text, read_lines(path)))
+
+
+def translate_text(teacher: Teacher, lines: Shard, output: Path, origin: dict[str, Any]) -> None:
+    """Write the pairs of lines and their translations by a teacher.
 
     Args:
         origin: everything that the pairs depend on, from `check_teacher`.
     """
-    output = directory / DISTILLED
-    if output.exists():
-        return
-
-    def translate_block(block: list[LineParts]) -> Iterator[Row]:
-        results = translator.hypotheses([line for line, *_ in block])
-        for ranked, (_, *references) in zip(results, block, strict=True):
-            yield nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references), None
-
-    origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
-    lines = Shard(lambda: source_lines(directory, mono))
-    write_pairs(
-        lines, ResumableRows(output, origin, BLOCK_LINES), translate_block, durable.new_file(output), side="src"
-    )
+    rows = ResumableRows(output, {**origin, **teacher.identity}, teacher.block_lines)
+    write_pairs(teacher, lines, rows, durable.new_file(output), side="src")
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
@@ -191,15 +237,35 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
         yield (line,)
 
 
-def table(systems: dict[str, dict[str, float]]) -> list[str]:
-    """A table with a row for the measurements of each system."""
-    cells = "{bleu:.2f} {chrf:.1f} {megabytes:.1f} {rate:,.0f} {milliseconds:.1f}"
+def table(systems: dict[str, Measurements], test: str) -> list[str]:
+    """A table with a row for the measurements of each system on a test set; what was not measured is empty."""
     head = ["", "BLEU", "chrF2", "MB", "sentences/s", "ms for one"]
-    rows = [[name, *cells.format(**system).split()] for name, system in systems.items()]
-    return draw_table([head, *rows], "text")
+    forms = {"bleu": "{:.2f}", "chrf": "{:.1f}", "megabytes": "{:.1f}", "rate": "{:,.0f}", "milliseconds": "{:.1f}"}
+    rows = [
+        [name, *(form.format(values[key]) if key in values else "" for key, form in forms.items())]
+        for name, values in systems.items()
+    ]
+    lines = draw_table([head, *rows], "text")
+    if test == TEACHER_TEST:
+        lines.append(f"{test}: the references are the teacher's, so the scores show how near the student comes to it,")
+        lines.append("and not how good either is")
+    return lines
 
 
-def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, float]:
+def measure_teacher(teacher: OutsideTeacher, test_set: TestSet) -> Measurements:
+    """The quality of a teacher from outside on a test set that is not its own text, and its speed in this process."""
+    values = Measurements()
+    if test_set.name != TEACHER_TEST:
+        lines: list[LineParts] = [(line,) for line in test_set.sources]
+        translations = [text for block in teacher.translate(iter([lines])) for text in block]
+        scores = score_translations(test_set.translated(translations, "nfc"))
+        values |= {"bleu": scores["bleu"]["score"], "chrf": scores["chrf"]["score"]}
+    if teacher.seconds:
+        values["rate"] = teacher.num_lines / teacher.seconds
+    return values
+
+
+def measure(translator: Translator, model: str, test_set: TestSet) -> Measurements:
     """The quality and cost of a model.
 
     bleu and chrf on a test set, the size of the weights in megabytes, the throughput in sentences per second as `rate`,
@@ -225,13 +291,3 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         # some sentences one by one, for the latency
         "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:30]),
     }
-
-
-def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
-    """The text with the highest chrF2 against a reference; the first one of equal ones, or without a reference."""
-    if reference is None:
-        return texts[0]
-    from sacrebleu.metrics import CHRF
-
-    metric = CHRF()
-    return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)

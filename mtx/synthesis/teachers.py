@@ -1,0 +1,337 @@
+"""Teachers, whose translations become training text: a model of mtx, or from outside a server or a program.
+
+Flow: a model, an address or a command -> `Teacher` -> `translate`, which gets the blocks of a job that resumes from
+`synthetic_text.write_pairs`. A server has the interface of LibreTranslate, as `mtx serve` has, or that of OpenAI, with
+a model that chats. What such a model adds to a translation is not removed: `write_pairs` drops the pair.
+"""
+
+import ipaddress
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from multiprocessing.pool import ThreadPool
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from mtx.data.languages import name_of
+from mtx.data.markup import clean_text
+from mtx.decoding.translator import Translator
+from mtx.errors import MtxError, UsageError, first_line
+from mtx.formatting import counted
+from mtx.storage import durable
+from mtx.storage.programs import run_on_lines
+from mtx.storage.resumable import Blocks, MisalignedError
+from mtx.storage.text_files import printable
+
+logger = logging.getLogger(__name__)
+
+KEY = "MTX_TEACHER_KEY"  # the environment variable with the key of the server
+_NUM_EXAMPLES = 3
+_NUM_REQUESTS = 8  # at a time
+_REQUEST_LINES = 32
+_TIMEOUT_S = 600
+_RETRIES = Retry(
+    8,
+    connect=3,
+    read=3,
+    allowed_methods=None,
+    status_forcelist=(429, 500, 502, 503, 504),
+    backoff_factor=1,
+    backoff_max=60,
+)
+_PROMPT = "Translate the following text from {src} to {tgt}. Answer with the translation only, in one line.\n\n{text}"
+
+
+class Teacher(Protocol):
+    """Translates text.
+
+    Attributes:
+        identity: what its translations depend on.
+        block_lines: the most lines that a killed process loses.
+        language: that of the translations, of which those in another language are dropped; empty: none is.
+    """
+
+    identity: durable.Json
+    block_lines: int
+    language: str
+
+    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
+        """Yields the translations of each block of lines; one that has line breaks is no translation of its line.
+
+        Raises:
+            MtxError: the teacher fails.
+            MisalignedError: it has more or fewer translations than lines.
+        """
+        ...
+
+
+class ModelTeacher:
+    """A model of mtx. For a line with a reference it gives the hypothesis nearest to that by chrF2."""
+
+    block_lines = 1024
+    language = ""
+
+    def __init__(self, translator: Translator):
+        self._translator = translator
+        self.identity: durable.Json = {"search": repr(translator.options), "translator": translator.engine.name}
+
+    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
+        """See `Teacher.translate`."""
+        for block in blocks:
+            lines = [line for line, *_ in block]
+            if all(len(parts) == 1 for parts in block):
+                yield self._translator.translate(lines)
+                continue
+            yield [
+                nearest_by_chrf([hypothesis.text for hypothesis in ranked], *references)
+                for ranked, (_, *references) in zip(self._translator.hypotheses(lines), block, strict=True)
+            ]
+
+
+def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
+    """The text with the highest chrF2 against a reference; the first one of equal ones, or without a reference."""
+    if reference is None:
+        return texts[0]
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)
+
+
+class OutsideTeacher:
+    """A teacher that is no model of mtx: a server or a program.
+
+    Attributes:
+        name: as it is shown.
+        num_lines, seconds: of its translations so far, for the speed.
+    """
+
+    block_lines = 128  # they may have been paid for
+
+    def __init__(self, name: str, identity: durable.Json, language: str):
+        self.name = name
+        self.identity = identity
+        self.language = language
+        self.num_lines = 0
+        self.seconds = 0.0
+
+    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
+        """See `Teacher.translate`."""
+        raise NotImplementedError
+
+    def announce(self, lines: Iterable[str]) -> None:
+        """Says how much text goes where, before any does; a program of the user's needs no such message."""
+
+    def _count(self, lines: Sequence[str], translations: Sequence[str], started: float) -> None:
+        """Count translations that took from `started` until now; the first ones are shown."""
+        if not self.num_lines:
+            logger.info("the first translations of %s:", self.name)
+            for line, translation in islice(zip(lines, translations, strict=False), _NUM_EXAMPLES):
+                logger.info("  %s -> %s", printable(line[:80]), printable(translation[:80]))
+        self.num_lines += len(translations)
+        self.seconds += time.monotonic() - started
+
+
+class CommandTeacher(OutsideTeacher):
+    """A program that reads all lines that are left, and writes a translation of each, at once or at its end."""
+
+    def __init__(self, command: str, language: str):
+        super().__init__(command, {"command": command}, language)
+
+    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
+        """See `Teacher.translate`; the blocks have `block_lines` lines, the last one has fewer."""
+        first_block = next(blocks, None)
+        if first_block is None:
+            return
+        num_sent = 0
+
+        def send() -> Iterator[str]:
+            nonlocal num_sent
+            for block in chain([first_block], blocks):
+                num_sent += len(block)
+                yield from (_as_sent(line) for line, *_ in block)
+
+        started = time.monotonic()
+        num_lines = 0
+        with run_on_lines(self.name, send()) as answers:
+            while num_lines < num_sent:
+                expected = min(self.block_lines, num_sent - num_lines)
+                translations = list(islice(answers, expected))
+                num_lines += len(translations)
+                if len(translations) < expected:
+                    raise self._misaligned(num_sent, f"{num_lines:,}")
+                self._count([line for line, *_ in first_block], translations, started)
+                started = time.monotonic()
+                yield translations
+            if next(answers, None) is not None:
+                raise self._misaligned(num_sent, "more")
+
+    def _misaligned(self, num_sent: int, extent: str) -> MisalignedError:
+        return MisalignedError(
+            f"{self.name}: expected {counted(num_sent, 'line')}, one for each that it reads, got {extent}",
+            "its translations may belong to other lines, so none is kept",
+        )
+
+
+class ServerTeacher(OutsideTeacher):
+    """A server with the interface of LibreTranslate, or of OpenAI for an address with the name of a model.
+
+    Args:
+        address: such as http://127.0.0.1:5000, or https://HOST/v1#MODEL.
+        src, tgt: the languages.
+
+    Raises:
+        UsageError: the address has a key in it, or text would cross a network in plain text.
+    """
+
+    def __init__(self, address: str, src: str, tgt: str):
+        parts = urlsplit(address)
+        self._url = address.partition("#")[0].rstrip("/")
+        self._model = parts.fragment
+        self._languages = (src, tgt)
+        self._key = os.environ.get(KEY, "").strip()
+        if "@" in parts.netloc or parts.query:
+            raise UsageError("the address of a teacher has no user, password or ?", f"the key is in {KEY}")
+        if not parts.hostname:
+            raise UsageError(f"{address}: has no host", "https://HOST, or https://HOST/v1#MODEL")
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise UsageError(f"{address}: the text and the key would cross the network unencrypted", "https://HOST")
+        identity = {"url": self._url, "direction": [src, tgt]}
+        if self._model:
+            identity |= {"model": self._model, "prompt": _PROMPT}
+        super().__init__(address, identity, tgt)
+        self._session = requests.Session()
+        self._session.trust_env = parts.scheme == "https"  # a proxy of the environment is not on this machine
+        self._session.auth = self._authorize
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=_NUM_REQUESTS, max_retries=_RETRIES))
+
+    def announce(self, lines: Iterable[str]) -> None:
+        """See `OutsideTeacher.announce`."""
+        sizes = list(map(len, lines))
+        logger.info(
+            "%s, %s characters, go to %s; the terms of a service or a model may forbid training on its answers",
+            counted(len(sizes), "line"),
+            f"{sum(sizes):,}",
+            urlsplit(self._url).netloc,
+        )
+
+    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
+        """See `Teacher.translate`; a few lines are translated and shown before the rest is sent."""
+        request_lines = 1 if self._model else _REQUEST_LINES
+        with ThreadPool(_NUM_REQUESTS) as pool:  # of daemon threads, which do not delay the end of a stopped command
+            for block in blocks:
+                lines = [_as_sent(line) for line, *_ in block]
+                translations = list[str]()
+                started = time.monotonic()
+                if not self.num_lines:
+                    translations = self._translate_lines(lines[:_NUM_EXAMPLES])
+                    self._count(lines, translations, started)
+                    started = time.monotonic()
+                starts = range(len(translations), len(lines), request_lines)
+                parts = pool.imap(self._translate_lines, [lines[start : start + request_lines] for start in starts])
+                translated = [text for part in parts for text in part]
+                self._count((), translated, started)
+                yield translations + translated
+
+    def _translate_lines(self, lines: Sequence[str]) -> list[str]:
+        """The translations of some lines; those of a line that the server refuses is empty once it accepted others."""
+        try:
+            if self._model:
+                return list(map(self._chat, lines))
+            return self._translate_by_libretranslate(lines)
+        except _RefusedError as error:
+            if len(lines) > 1:
+                middle = len(lines) // 2
+                return self._translate_lines(lines[:middle]) + self._translate_lines(lines[middle:])
+            if not self.num_lines:
+                raise
+            logger.warning("%s: a line is not translated: %s", error, printable(lines[0][:80]))
+            return [""]
+
+    def _translate_by_libretranslate(self, lines: Sequence[str]) -> list[str]:
+        src, tgt = self._languages
+        request = {"q": list(lines), "source": src, "target": tgt, "format": "text"}
+        if self._key:
+            request["api_key"] = self._key
+        response = self._post("translate", request)
+        try:
+            translations = response.json()["translatedText"]
+        except (ValueError, LookupError, TypeError):
+            translations = None
+        are_texts = isinstance(translations, list) and all(isinstance(text, str) for text in translations)
+        if not are_texts or len(translations) != len(lines):
+            raise self._error(f"expected {counted(len(lines), 'translation')}, got {self._describe(response)}")
+        return [text.strip() for text in translations]
+
+    def _chat(self, line: str) -> str:
+        src, tgt = (name_of(language) or language for language in self._languages)
+        message = {"role": "user", "content": _PROMPT.format(src=src, tgt=tgt, text=line)}
+        response = self._post("chat/completions", {"model": self._model, "messages": [message], "temperature": 0})
+        try:
+            text = response.json()["choices"][0]["message"]["content"] or ""  # null is a refusal
+        except (ValueError, LookupError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            raise self._error(f"expected a chat completion, got {self._describe(response)}")
+        return text.strip()
+
+    def _post(self, path: str, request: durable.Json) -> requests.Response:
+        try:
+            response = self._session.post(
+                f"{self._url}/{path}", json=request, timeout=_TIMEOUT_S, allow_redirects=False
+            )
+        except requests.RequestException as error:
+            cause = getattr(error.args[0], "reason", error) if error.args else error  # of "Max retries exceeded"
+            raise self._error(first_line(cause)) from None
+        if response.status_code == requests.codes.ok:
+            return response
+        reason = f"status {response.status_code}: {self._describe(response)}"
+        match response.status_code:
+            case 400 | 413 | 422:
+                raise _RefusedError(f"{self.name}: {reason}", "the same command resumes")
+            case 401 | 403:
+                raise self._error(reason, f"the key of the server is in the environment variable {KEY}")
+            case 404 | 405:
+                raise self._error(
+                    reason, "http://HOST for LibreTranslate's interface, http://HOST/v1#MODEL for OpenAI's"
+                )
+        raise self._error(reason)
+
+    def _describe(self, response: requests.Response) -> str:
+        """The beginning of a response for an error, without the key."""
+        text = " ".join(response.text[:2000].split())
+        if self._key:
+            text = text.replace(self._key, "...")
+        return printable(text[:200]) or "nothing"
+
+    def _error(self, reason: str, hint: str = "the same command resumes") -> MtxError:
+        return MtxError(f"{self.name}: {reason}", hint)
+
+    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Add the key; without a function for it, requests would send a password of ~/.netrc."""
+        if self._key:
+            request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+
+class _RefusedError(MtxError):
+    """The server refuses a request for its text, such as one that is too long for it."""
+
+
+def _as_sent(line: str) -> str:
+    """The line on one line. A point takes the place of an empty line, which some teachers skip; its pair is dropped."""
+    return clean_text(line) or "."
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
