@@ -221,7 +221,7 @@ def distil(
             "data.valid and data.test need data.train; without it, lines of data.mono are held out",
             "mtx evaluate RUN --src FILE --ref FILE scores the student on true translations",
         )
-    from mtx.config.schema import write_list
+    from mtx.config.schema import TEACHER_TEST, write_list
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
@@ -293,9 +293,14 @@ def distil(
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]
     if outside:
+        if test_set.name != TEACHER_TEST:
+            outside.announce(test_set.sources)
         systems = {"teacher": synthetic_text.measure_teacher(outside, test_set)}
     else:
         systems = {"teacher": synthetic_text.measure(translator, name, test_set)}
+    if test_set.name == TEACHER_TEST:  # the references are its own
+        for metric in ("bleu", "chrf"):
+            systems["teacher"].pop(metric, None)
     for system, model in {"student": str(paths.root), "student in int8": int8.directory}.items():
         translator = load_translator(model, **options | {"engine": "auto"})
         systems[system] = synthetic_text.measure(translator, model, test_set)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import sacrebleu
 
+from mtx.config.schema import TEACHER_TEST
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.formatting import divide_up
@@ -38,9 +39,14 @@ _INSIDE = 0.995  # the share of the validation text that lies in the region of a
 
 
 class FitQuality(Hook):
-    """Fits a map for each direction on validation text, within a small share of the time limit."""
+    """Fits a map for each direction on validation text, within a small share of the time limit.
+
+    None is fitted on a teacher's translations, which do not show how good others are.
+    """
 
     def on_model(self, run: Run) -> None:
+        if TEACHER_TEST in run.data.tests:
+            return
         translator = Translator.load(
             run.paths.model,
             device=run.runtime.device,

@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mtx.config.schema import Config
+from mtx.config.schema import TEACHER_TEST, Config
 from mtx.data.token_store import PreparedData
 from mtx.decoding.model_directory import LoadedModel, add_scores
 from mtx.errors import DamagedFileError
@@ -141,6 +141,7 @@ def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Json, **values
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float)
         ],
         titles=METRICS,
+        teacher_test=TEACHER_TEST,
         licence=licence,
         data_licence=data_licence,
         **values,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config, DataConfig, TrainingConfig
+from mtx.config.schema import TEACHER_TEST, Config, DataConfig, TrainingConfig
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import show_example
@@ -465,6 +465,8 @@ def usability(run: RunSummary) -> Advice | None:
     if band > highest_band:
         band = highest_band
         verdict = f"{_VERDICTS[band].split(':')[0]}: too many of its translations are faulty"
+    if name == TEACHER_TEST and band > Band.USELESS:
+        verdict = "of unknown quality: the score shows how near it comes to its teacher"
     shares = {fault: faults[kind] / num_lines for kind, fault in _FAULTS.items()}
     facts = [f"{scores[name][metric]['score']:.1f} {METRICS[metric]} on {name}"]
     facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtx.synthesis.synthetic_text import BLOCK_LINES
+from mtx.synthesis.teachers import ModelTeacher
 from tests.integration.commands import TINY, mtx, pairs, start
 from tests.rig import PATIENCE_S
 
@@ -28,7 +28,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     process, part = start(*command), run / "distilled" / "distilled.tsv.part"
     end = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < end:
-        if part.exists() and part.read_bytes().count(b"\n") > BLOCK_LINES:
+        if part.exists() and part.read_bytes().count(b"\n") > ModelTeacher.block_lines:
             break
         time.sleep(0.01)
     process.kill()

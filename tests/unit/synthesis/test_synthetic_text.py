@@ -21,14 +21,13 @@ from mtx.synthesis.synthetic_text import (
     DISTILLED,
     KEPT,
     TRAIN,
-    Row,
     describe_counts,
-    nearest_by_chrf,
     source_lines,
     translate_text,
     write_pairs,
     write_text,
 )
+from mtx.synthesis.teachers import ModelTeacher, nearest_by_chrf
 
 
 class _Stopped(Exception):
@@ -48,8 +47,17 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def in_rows(translate: Callable[[list[str]], list[str]]) -> Callable[[list[LineParts]], list[Row]]:
-    return lambda block: [(translation, None) for translation in translate([line for line, *_ in block])]
+class Translating:
+    """A teacher that translates block by block with a function."""
+
+    identity = dict[str, Any]()
+    block_lines = 1000
+
+    def __init__(self, translate: Callable[[list[str]], list[str]], language: str = ""):
+        self.translate_lines, self.language = translate, language
+
+    def translate(self, blocks: Iterator[list[LineParts]]) -> Iterator[list[str]]:
+        return (self.translate_lines([line for line, *_ in block]) for block in blocks)
 
 
 def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> tuple[Counter[str], str]:
@@ -66,7 +74,7 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
 
     kept, sink = ResumableRows(directory / "out", {"model": about}, 3), io.BytesIO()
     text = Shard(lambda: zip(read_lines(directory / "mono")))
-    counts = write_pairs(text, kept, in_rows(translate), nullcontext(sink))
+    counts = write_pairs(Translating(translate), text, kept, nullcontext(sink))
     return counts, sink.getvalue().decode()
 
 
@@ -116,7 +124,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     }.items():
         sink: Any = io.BytesIO()
         counts = write_pairs(
-            Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 9), in_rows(lambda _: translations),
+            Translating(lambda _: translations), Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 9),
             nullcontext(sink), side=side,
         )  # type: ignore[arg-type]  # fmt: skip
         assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
@@ -127,9 +135,9 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines, sink = [f"line {number}" for number in range(40)], io.BytesIO()
     counts = write_pairs(
-        Shard(lambda: zip(lines)), ResumableRows(tmp_path / "out", {}, 50),
-        lambda block: [(f"x {line}", None if line == "line 7" else -float(line.split()[1])) for (line,) in block],
-        nullcontext(sink),
+        Translating(lambda block: [f"x {line}" for line in block]), Shard(lambda: zip(lines)),
+        ResumableRows(tmp_path / "out", {}, 50), nullcontext(sink),
+        score=lambda _, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
     kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
     assert set(lines) - kept == {"line 39"} and counts["improbable"] == 1
@@ -152,6 +160,9 @@ class Offering:
 
     def __init__(self, last: str = ""):
         self.last = last
+
+    def translate(self, lines: list[str]) -> list[str]:
+        return [ranked[0].text for ranked in self.hypotheses(lines)]
 
     def hypotheses(self, lines: list[str]) -> list[list[Hypothesis]]:
         if self.last in lines:
@@ -185,22 +196,25 @@ def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
 
 
 def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[int]) -> None:
-    monkeypatch.setattr(synthetic_text, "BLOCK_LINES", 4)
+    monkeypatch.setattr(ModelTeacher, "block_lines", 4)
     mono, about = text_of(tmp_path, 10, 8), {"teacher": "t"}
+
+    def translate(last: str = "") -> None:
+        teacher = ModelTeacher(Offering(last))  # type: ignore[arg-type]
+        translate_text(teacher, Shard(lambda: source_lines(tmp_path, mono)), tmp_path / DISTILLED, about)
+
     for last in ("source 8", "more 2"):
         with pytest.raises(_Stopped):
-            translate_text(Offering(last), tmp_path, mono, about)  # type: ignore[arg-type]
-    translate_text(Offering(), tmp_path, mono, about)  # type: ignore[arg-type]
+            translate(last)
+    translate()
     assert done == [0, 4, 4, 8, 4, 12, 4, 2]
     expected = [f"source {n}\tsecond" for n in range(10)] + [f"more {n}\tfirst" for n in range(8)]
     assert (tmp_path / DISTILLED).read_text().split("\n")[:-1] == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [DISTILLED, "mono", TRAIN]
-    translate_text(Offering("source 0"), tmp_path, mono, about)  # type: ignore[arg-type]
     assert [*source_lines(tmp_path, None)] == [(f"source {n}", "second") for n in range(10)]
 
 
-def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic_text, "model_identity", str)
+def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path) -> None:
     mono = text_of(tmp_path, 1, 1)
     about = synthetic_text.check_teacher(tmp_path, "A", mono, [])
     assert synthetic_text.check_teacher(tmp_path, "A", mono, []) == about
