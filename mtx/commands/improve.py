@@ -226,7 +226,6 @@ def distil(
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
     from mtx.runs.run_directory import refuse_foreign
-    from mtx.storage.resumable import Shard
     from mtx.synthesis import synthetic_text
     from mtx.synthesis.teachers import ModelTeacher, Teacher
 
@@ -255,39 +254,33 @@ def distil(
     fixed_settings += [f"data.src={src}", f"data.tgt={tgt}"]
     distilled = paths.distilled
     distilled.mkdir(parents=True, exist_ok=True)
-    origin = synthetic_text.check_teacher(distilled, identity, mono, text_settings + direction)
+    text_identity = text_settings + direction if "data.train" in values else direction
+    origin = synthetic_text.check_teacher(distilled, identity, mono, text_identity)
     if needs_text and mono:
-        train_files = [synthetic_text.DISTILLED]
-        texts = synthetic_text.divide_lines(mono, distilled)
-        tests = [file for file in texts if file.startswith("tests/")]
-        num_pairs = len(texts[synthetic_text.DISTILLED])
+        text = synthetic_text.divide_lines(mono, distilled)
         fixed_settings += text_settings
     else:
-        train_files = [synthetic_text.TRAIN, synthetic_text.DISTILLED]
         data_dir = RunLayout(distilled if text_settings else first_teacher).data
         if text_settings and not is_prepared(data_dir):
             prepare.prepare(resolve([*fixed_settings, *text_settings, *other_settings]).config, data_dir)
-        data = token_store.load_prepared(data_dir)
-        tests = synthetic_text.write_text(data, distilled)
-        texts = {synthetic_text.DISTILLED: Shard(lambda: synthetic_text.source_lines(distilled, mono))}
-        num_pairs = data.train.num_pairs
+        text = synthetic_text.write_text(token_store.load_prepared(data_dir), distilled, mono)
     student_settings = [
         *fixed_settings,
         # only student-small was measured, on 29,000 pairs
-        f"model.preset={'student' if num_pairs >= 100_000 else 'student-small'}",
+        f"model.preset={'student' if text.num_pairs >= 100_000 else 'student-small'}",
         f"data.dir={distilled}",
         f"data.valid={synthetic_text.VALID}",
-        f"data.test={','.join(tests)}",
+        f"data.test={','.join(text.tests)}",
         *other_settings,
     ]
     # Wrong settings are refused before the teacher works.
-    resolve_settings(student_settings[0], [*student_settings[1:], f"data.train={train_files[0]}"])
-    missing_texts = {file: lines for file, lines in texts.items() if not (distilled / file).exists()}
-    if outside and missing_texts:
-        outside.announce(line for lines in missing_texts.values() for line, *_ in lines)
-    for file, lines in missing_texts.items():
+    resolve_settings(student_settings[0], [*student_settings[1:], f"data.train={text.train[0]}"])
+    missing = {file: lines for file, lines in text.lines.items() if not (distilled / file).exists()}
+    if outside and missing:
+        outside.announce(line for lines in missing.values() for line, *_ in lines)
+    for file, lines in missing.items():
         synthetic_text.translate_text(text_teacher, lines, distilled / file, origin)
-    student_settings.append(f"data.train={','.join(train_files)}")
+    student_settings.append(f"data.train={','.join(text.train)}")
     train_run(resolve(student_settings).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())

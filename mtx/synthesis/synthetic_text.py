@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import tee
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,22 @@ WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model
 
 KEPT = "kept"
 _FEWEST_LINES = 20  # of which a test set and a validation set get one each
+
+
+class StudentText(NamedTuple):
+    """The files with the text of a student, and what its teacher translates for them.
+
+    Attributes:
+        lines: for each file of synthetic pairs, what the teacher translates.
+        train, tests: the files with training text and with test sets.
+        num_pairs: the size of the text.
+    """
+
+    lines: dict[str, Shard]
+    train: list[str]
+    tests: list[str]
+    num_pairs: int
+
 
 Measurements = dict[str, float]  # see `measure`
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
@@ -142,11 +158,11 @@ def describe_counts(counts: Counter[str]) -> str:
     return f"{counted(counts[KEPT], 'pair')} of {counted(counts.total(), 'line')}{note}"
 
 
-def write_text(data: PreparedData, directory: Path) -> list[str]:
+def write_text(data: PreparedData, directory: Path, mono: Path | None) -> StudentText:
     """Write the text of a prepared run as TSV files, without tagged training pairs; existing files are kept.
 
-    Returns:
-        The names of the files of the test sets.
+    Args:
+        mono: more text for the teacher.
     """
     untagged_corpora = [number for number, corpus in enumerate(data.report["corpora"]) if corpus["tag"] is None]
     tests = {f"tests/{name}.tsv": store for name, store in data.tests.items()}
@@ -159,7 +175,8 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
             for start in range(0, len(rows), _PAIRS_AT_ONCE):
                 pairs = zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True)
                 file.writelines(map(tsv_line, pairs))
-    return [*tests]
+    lines = Shard(lambda: source_lines(directory, mono))
+    return StudentText({DISTILLED: lines}, [TRAIN, DISTILLED], [*tests], data.train.num_pairs)
 
 
 def check_teacher(directory: Path, teacher: object, mono: Path | None, text: list[str]) -> dict[str, Any]:
@@ -178,18 +195,16 @@ def check_teacher(directory: Path, teacher: object, mono: Path | None, text: lis
     return origin
 
 
-def divide_lines(mono: Path, directory: Path) -> dict[str, Shard]:
+def divide_lines(mono: Path, directory: Path) -> StudentText:
     """Divide the lines of a text into those for validation, test and training, by their hashes as in `held_out`.
 
     Each part is a file, without empty and repeated lines; existing files are kept.
 
-    Returns:
-        The lines of each part, by the name of the TSV file that its pairs will have.
-
     Raises:
         DataError: there are too few lines.
     """
-    files = {name: directory / f"{name}.src" for name in (VALID, f"tests/{TEACHER_TEST}.tsv", DISTILLED)}
+    test = f"tests/{TEACHER_TEST}.tsv"
+    files = {name: directory / f"{name}.src" for name in (VALID, test, DISTILLED)}
     if not all(map(Path.exists, files.values())):
         hashes = hash_texts(_text_lines(mono))
         unique_hashes, first_rows = np.unique(hashes, return_index=True)
@@ -198,7 +213,7 @@ def divide_lines(mono: Path, directory: Path) -> dict[str, Shard]:
             raise DataError(f"{mono}: has {unique_hashes.size} different lines, a student needs {_FEWEST_LINES}")
         parts = np.full(hashes.size, "", dtype=object)
         parts[first_rows] = DISTILLED
-        parts[first_rows[:size]] = f"tests/{TEACHER_TEST}.tsv"
+        parts[first_rows[:size]] = test
         parts[first_rows[-size:]] = VALID
         (directory / "tests").mkdir(exist_ok=True)
         for name, path in files.items():
@@ -206,10 +221,11 @@ def divide_lines(mono: Path, directory: Path) -> dict[str, Shard]:
                 file.writelines(
                     f"{line}\n".encode() for line, part in zip(_text_lines(mono), parts, strict=True) if part == name
                 )
-    return {name: Shard(partial(_read_units, path)) for name, path in files.items()}
+    lines = {name: Shard(partial(_read_parts, path)) for name, path in files.items()}
+    return StudentText(lines, [DISTILLED], [test], len(lines[DISTILLED]))
 
 
-def _read_units(path: Path) -> Iterator[LineParts]:
+def _read_parts(path: Path) -> Iterator[LineParts]:
     return ((line,) for line in read_lines(path))
 
 

@@ -262,7 +262,7 @@ class ServerTeacher(OutsideTeacher):
             request["api_key"] = self._key
         response = self._post("translate", request)
         try:
-            translations = response.json()["translatedText"]
+            translations = durable.parse_json(response.content)["translatedText"]
         except (ValueError, LookupError, TypeError):
             translations = None
         are_texts = isinstance(translations, list) and all(isinstance(text, str) for text in translations)
@@ -275,7 +275,7 @@ class ServerTeacher(OutsideTeacher):
         message = {"role": "user", "content": _PROMPT.format(src=src, tgt=tgt, text=line)}
         response = self._post("chat/completions", {"model": self._model, "messages": [message], "temperature": 0})
         try:
-            text = response.json()["choices"][0]["message"]["content"] or ""  # null is a refusal
+            text = durable.parse_json(response.content)["choices"][0]["message"]["content"] or ""  # null is a refusal
         except (ValueError, LookupError, TypeError):
             text = None
         if not isinstance(text, str):
@@ -306,7 +306,7 @@ class ServerTeacher(OutsideTeacher):
 
     def _describe(self, response: requests.Response) -> str:
         """The beginning of a response for an error, without the key."""
-        text = " ".join(response.text[:2000].split())
+        text = " ".join(response.content[:2000].decode(errors="replace").split())
         if self._key:
             text = text.replace(self._key, "...")
         return printable(text[:200]) or "nothing"

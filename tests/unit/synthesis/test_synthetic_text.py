@@ -175,11 +175,13 @@ def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:
     train = Store(("a", "b"), ("made", "up"), ("c\td", "e"), corpus=[0, 1, 0])
     report = {"corpora": [{"tag": None}, {"tag": "BT"}]}
     data: Any = SimpleNamespace(train=train, valid=Store(("v", "w")), tests={"t": Store(("x", "y"))}, report=report)
-    assert write_text(data, tmp_path) == ["tests/t.tsv"]
+    text = write_text(data, tmp_path, None)
+    assert (text.train, text.tests, text.num_pairs) == (["train.tsv", "distilled.tsv"], ["tests/t.tsv"], 3)
+    assert [*text.lines["distilled.tsv"]] == [("a", "b"), ("c d", "e")]
     found = {path.name: path.read_text() for path in tmp_path.rglob("*.tsv")}
     assert found == {"train.tsv": "a\tb\nc d\te\n", "valid.tsv": "v\tw\n", "t.tsv": "x\ty\n"}
     data.valid = Store(("other", "text"))
-    write_text(data, tmp_path)
+    write_text(data, tmp_path, None)
     assert (tmp_path / "valid.tsv").read_text() == "v\tw\n", "what is there stays"
 
 
