@@ -1,7 +1,7 @@
 """Trainings that scripts start side by side, each a process with its own log, and the tables that come of them.
 
-`ablate.py` and `compare_architectures.py` use it. A run's settings are next to it, in RUN.json, and what it printed in
-RUN.log. The same call resumes where it was interrupted.
+`ablate.py` and `compare_architectures.py` use it, `published_teacher.py` for its table alone. A run's settings are next
+to it, in RUN.json, and what it printed in RUN.log. The same call resumes where it was interrupted.
 """
 
 import csv
