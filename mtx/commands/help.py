@@ -70,6 +70,7 @@ EXAMPLES = {
         "distil": [
             "mtx distil runs/my data.mono=more.en",
             "mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small",
+            "mtx distil http://127.0.0.1:5000 data.mono=more.en data.src=en data.tgt=de",
         ],
     },
     "Inspect": {

@@ -88,12 +88,16 @@ def back_translate(
         if search := options.keys() & {"beam_size", "length_penalty", "sampling", "batch_tokens", "threads"}:
             raise UsageError(f"{outside.name}: takes no options of a search, got {', '.join(sorted(search))}")
         teacher: Teacher = outside
+        identity |= outside.identity
+        models = [forward]
     else:
         translator = load_translator(model or "", **options)
         src = translator.src
         tgt = translator.tgt
         teacher = ModelTeacher(translator)
-    identity["models"] = [model_identity(name) for name in (None if outside else model, forward) if name]
+        identity["search"] = repr(translator.options)
+        models = [model, forward]
+    identity["models"] = [model_identity(name) for name in models if name]
     if actual_language := Profile.of(read_lines(mono)).other_language(src):
         logger.warning("%s is in %s; %s translates from %s", mono, actual_language, model or teacher_command, src)
     scorer: Any = forward and load_translator(
@@ -119,7 +123,7 @@ def back_translate(
 
     if outside:
         outside.announce(line for (line,) in lines)
-    rows = ResumableRows(output, {**identity, **teacher.identity}, teacher.block_lines)
+    rows = ResumableRows(output, identity, teacher.block_lines)
     write_pairs(teacher, lines, rows, open_output(output), score=score if scorer else None)
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
