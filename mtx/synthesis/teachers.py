@@ -5,14 +5,15 @@ Flow: a model, an address or a command -> `Teacher` -> `translate`, which gets t
 a model that chats. What such a model adds to a translation is not removed: `write_pairs` drops the pair.
 """
 
+import contextlib
 import ipaddress
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from multiprocessing.pool import ThreadPool
-from typing import Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -32,6 +33,7 @@ from mtx.storage.text_files import printable
 logger = logging.getLogger(__name__)
 
 KEY = "MTX_TEACHER_KEY"  # the environment variable with the key of the server
+_RESUMES = "the same command resumes"
 _NUM_EXAMPLES = 3
 _NUM_REQUESTS = 8  # at a time
 _REQUEST_LINES = 32
@@ -48,7 +50,7 @@ _RETRIES = Retry(
 _PROMPT = "Translate the following text from {src} to {tgt}. Answer with the translation only, in one line.\n\n{text}"
 
 
-class Teacher(Protocol):
+class Teacher:
     """Translates text.
 
     Attributes:
@@ -68,10 +70,10 @@ class Teacher(Protocol):
             MtxError: the teacher fails.
             MisalignedError: it has more or fewer translations than lines.
         """
-        ...
+        raise NotImplementedError
 
 
-class ModelTeacher:
+class ModelTeacher(Teacher):
     """A model of mtx. For a line with a reference it gives the hypothesis nearest to that by chrF2."""
 
     block_lines = 1024
@@ -104,7 +106,7 @@ def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
     return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)
 
 
-class OutsideTeacher:
+class OutsideTeacher(Teacher):
     """A teacher that is no model of mtx: a server or a program.
 
     Attributes:
@@ -121,12 +123,8 @@ class OutsideTeacher:
         self.num_lines = 0
         self.seconds = 0.0
 
-    def translate(self, blocks: Blocks) -> Iterator[list[str]]:
-        """See `Teacher.translate`."""
-        raise NotImplementedError
-
     def announce(self, lines: Iterable[str]) -> None:
-        """Says how much text goes where, before any does; a program of the user's needs no such message."""
+        """Says how much text goes where before any does; nothing for a program, which is the user's own."""
 
     def _count(self, lines: Sequence[str], translations: Sequence[str], started: float) -> None:
         """Count translations that took from `started` until now; the first ones are shown."""
@@ -241,7 +239,7 @@ class ServerTeacher(OutsideTeacher):
                 yield translations + translated
 
     def _translate_lines(self, lines: Sequence[str]) -> list[str]:
-        """The translations of some lines; those of a line that the server refuses is empty once it accepted others."""
+        """The translations of some lines; that of a line that the server refuses is empty once it has accepted others."""
         try:
             if self._model:
                 return list(map(self._chat, lines))
@@ -260,59 +258,47 @@ class ServerTeacher(OutsideTeacher):
         request = {"q": list(lines), "source": src, "target": tgt, "format": "text"}
         if self._key:
             request["api_key"] = self._key
-        response = self._post("translate", request)
-        try:
-            translations = durable.parse_json(response.content)["translatedText"]
-        except (ValueError, LookupError, TypeError):
-            translations = None
-        are_texts = isinstance(translations, list) and all(isinstance(text, str) for text in translations)
-        if not are_texts or len(translations) != len(lines):
-            raise self._error(f"expected {counted(len(lines), 'translation')}, got {self._describe(response)}")
-        return [text.strip() for text in translations]
+        return self._ask("translate", request, lambda answer: answer["translatedText"], len(lines))
 
     def _chat(self, line: str) -> str:
         src, tgt = (name_of(language) or language for language in self._languages)
         message = {"role": "user", "content": _PROMPT.format(src=src, tgt=tgt, text=line)}
-        response = self._post("chat/completions", {"model": self._model, "messages": [message], "temperature": 0})
-        try:
-            text = durable.parse_json(response.content)["choices"][0]["message"]["content"] or ""  # null is a refusal
-        except (ValueError, LookupError, TypeError):
-            text = None
-        if not isinstance(text, str):
-            raise self._error(f"expected a chat completion, got {self._describe(response)}")
-        return text.strip()
+        request = {"model": self._model, "messages": [message], "temperature": 0}
+        [translation] = self._ask(
+            "chat/completions",
+            request,
+            lambda answer: [answer["choices"][0]["message"]["content"] or ""],  # null is a refusal
+            1,
+        )
+        return translation
 
-    def _post(self, path: str, request: durable.Json) -> requests.Response:
+    def _ask(self, path: str, request: durable.Json, read: Callable[[Any], object], num_translations: int) -> list[str]:
+        """The translations that `read` takes from the JSON of an answer."""
         try:
             response = self._session.post(
                 f"{self._url}/{path}", json=request, timeout=_TIMEOUT_S, allow_redirects=False
             )
         except requests.RequestException as error:
             cause = getattr(error.args[0], "reason", error) if error.args else error  # of "Max retries exceeded"
-            raise self._error(first_line(cause)) from None
-        if response.status_code == requests.codes.ok:
-            return response
-        reason = f"status {response.status_code}: {self._describe(response)}"
-        match response.status_code:
-            case 400 | 413 | 422:
-                raise _RefusedError(f"{self.name}: {reason}", "the same command resumes")
-            case 401 | 403:
-                raise self._error(reason, f"the key of the server is in the environment variable {KEY}")
-            case 404 | 405:
-                raise self._error(
-                    reason, "http://HOST for LibreTranslate's interface, http://HOST/v1#MODEL for OpenAI's"
-                )
-        raise self._error(reason)
-
-    def _describe(self, response: requests.Response) -> str:
-        """The beginning of a response for an error, without the key."""
+            raise MtxError(f"{self.name}: {first_line(cause)}", _RESUMES) from None
         text = " ".join(response.content[:2000].decode(errors="replace").split())
-        if self._key:
-            text = text.replace(self._key, "...")
-        return printable(text[:200]) or "nothing"
-
-    def _error(self, reason: str, hint: str = "the same command resumes") -> MtxError:
-        return MtxError(f"{self.name}: {reason}", hint)
+        text = text.replace(self._key or "\n", "...")  # a server may repeat the key
+        reason = f"{self.name}: status {response.status_code}: {printable(text[:200])}"
+        match response.status_code:
+            case 200:
+                with contextlib.suppress(ValueError, LookupError, TypeError):
+                    texts = read(durable.parse_json(response.content))
+                    if isinstance(texts, list) and [*map(type, texts)] == [str] * num_translations:
+                        return list(map(str.strip, texts))
+                expected = counted(num_translations, "translation")
+                raise MtxError(f"{self.name}: expected {expected}, got {printable(text[:200]) or 'nothing'}", _RESUMES)
+            case 400 | 413 | 422:
+                raise _RefusedError(reason, _RESUMES)
+            case 401 | 403:
+                raise MtxError(reason, f"the key of the server is in the environment variable {KEY}")
+            case 404 | 405:
+                raise MtxError(reason, "http://HOST for LibreTranslate's interface, http://HOST/v1#MODEL for OpenAI's")
+        raise MtxError(reason, _RESUMES)
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Add the key; without a function for it, requests would send a password of ~/.netrc."""
