@@ -239,7 +239,7 @@ class ServerTeacher(OutsideTeacher):
                 yield translations + translated
 
     def _translate_lines(self, lines: Sequence[str]) -> list[str]:
-        """The translations of some lines; a line that the server refuses has an empty one, if it has accepted others."""
+        """The translations of some lines; an empty one of a line that the server refuses, if it has accepted others."""
         try:
             if self._model:
                 return list(map(self._chat, lines))
