@@ -10,7 +10,7 @@ table.csv and the translations. The same command resumes where it was interrupte
 No Portuguese references exist, so BLEU and chrF2 compare the student's translations of the captions of 2016 with the
 teacher's. They tell how alike the two are, not how good. MB are all files of a model, those of the teacher in its
 package. Everything has one thread. Lines a second count without the start of the process: the time of all captions
-less the time of the first one, each the best of three rounds. The teacher takes one line at a time, mtx batches of them.
+less the time of the first one, each the best of three rounds. The teacher takes a line at a time, mtx batches of lines.
 """
 
 import argparse
