@@ -10,7 +10,7 @@ table.csv and the translations. The same command resumes where it was interrupte
 No Portuguese references exist, so BLEU and chrF2 compare the student's translations of the captions of 2016 with the
 teacher's. They tell how alike the two are, not how good. MB are all files of a model, those of the teacher in its
 package. Everything has one thread. Lines a second count without the start of the process: the time of all captions
-less the time of the first one, each the best of three rounds.
+less the time of the first one, each the best of three rounds. The teacher takes a line at a time, mtx batches of lines.
 """
 
 import argparse
@@ -80,9 +80,12 @@ def main() -> None:
 
 
 def _run(command: list[str], text: bytes = b"") -> bytes:
-    """What a command prints, with one thread; its messages are shown."""
+    """What a command prints, with one thread; its messages are shown. If it fails, the script ends."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, input=text, stdout=subprocess.PIPE, check=True).stdout
+    done = subprocess.run(command, env=environment, input=text, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        sys.exit(f"error: {shlex.join(command)} ended with exit code {done.returncode}")
+    return done.stdout
 
 
 def _seconds(command: list[str], text: bytes) -> float:
