@@ -45,6 +45,14 @@ def test_the_hub_can_read_it() -> None:
     assert "21 min on cpu in bf16, torch 2.13.0" in text and "3+3 layers, width 256" in text
 
 
+def test_cards_say_that_references_are_the_teachers() -> None:
+    config = settings.resolve(None, ["data.src=en", "data.tgt=de", "model.preset=small"]).config
+    loaded: Any = SimpleNamespace(info={"src": "en", "tgt": "de", "max_tokens": 256})
+    for scores in (SCORES, {"teacher-text": SCORES["news"]}):
+        for text in (run_card(config, REPORT, scores, RUN), export_card("ctranslate2", loaded, "fp32", scores)):
+            assert ("translations by the teacher of this model, not by people" in text) == ("teacher-text" in scores)
+
+
 def test_languages_that_the_hub_does_not_know_are_left_out() -> None:
     found = yaml.safe_load(card("data.src=src", "data.tgt=x-y").split("---\n", 2)[1])
     assert found["language"] == ["src"]
