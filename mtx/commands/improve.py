@@ -1,5 +1,6 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,8 +200,6 @@ def distil(
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
     text_settings = [f"{key}={value}" for key, value in values.items() if key.startswith("data.")]
     other_settings = [f"{key}={value}" for key, value in values.items() if not key.startswith("data.")]
-    if mono:
-        _require_file(mono, "data.mono=")
     src = values.get("data.src", "")
     tgt = values.get("data.tgt", "")
     outside = _find_outside_teacher(name, teacher_command, src, tgt, "data.src=en data.tgt=de")
@@ -210,21 +209,8 @@ def distil(
         first_teacher = require_models(name)[0]
         has_text = is_prepared(RunLayout(first_teacher).data)
         default_dir = f"{find_run(first_teacher) or first_teacher}-student"
-    needs_text = "data.train" not in values and not has_text
-    if has_text and text_settings and "data.train" not in values:
-        raise UsageError(
-            f"{text_settings[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE"
-        )
-    if needs_text and not mono:
-        raise UsageError(
-            f"{name}: is not a run with prepared text, so data.train or data.mono must name the text",
-            "data.mono=FILE has lines to translate, and data.train=FILE true pairs",
-        )
-    if needs_text and values.keys() & {"data.valid", "data.test"}:
-        raise UsageError(
-            "data.valid and data.test need data.train; without it, lines of data.mono are held out",
-            "mtx evaluate RUN --src FILE --ref FILE scores the student on true translations",
-        )
+    _check_text(name, values, has_text, mono)
+    is_from_mono = mono is not None and not has_text and "data.train" not in values
     from mtx.config.schema import TEACHER_TEST, write_list
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
@@ -260,7 +246,7 @@ def distil(
     distilled.mkdir(parents=True, exist_ok=True)
     text_identity = text_settings + direction if "data.train" in values else direction
     origin = synthetic_text.check_teacher(distilled, identity, mono, text_identity)
-    if needs_text and mono:
+    if is_from_mono and mono:
         text = synthetic_text.divide_lines(mono, distilled)
         fixed_settings += text_settings
     else:
@@ -302,3 +288,33 @@ def distil(
         translator = load_translator(model, **options | {"engine": "auto"})
         systems[system] = synthetic_text.measure(translator, model, test_set)
     print_result(systems, synthetic_text.table(systems, test_set.name), as_json)
+
+
+def _check_text(teacher: str, values: Mapping[str, str], has_text: bool, mono: Path | None) -> None:
+    """Refuse settings of a student that name too little text, or text that it would not learn from.
+
+    Args:
+        values: the settings, without data.mono.
+        has_text: whether the teacher has prepared text.
+        mono: the file of data.mono.
+    """
+    if mono:
+        _require_file(mono, "data.mono=")
+    if "data.train" in values:
+        return
+    text_setting = next((f"{key}={value}" for key, value in values.items() if key.startswith("data.")), None)
+    if has_text:
+        if text_setting:
+            raise UsageError(
+                f"{text_setting}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE"
+            )
+    elif not mono:
+        raise UsageError(
+            f"{teacher}: is not a run with prepared text, so data.train or data.mono must name the text",
+            "data.mono=FILE has lines to translate, and data.train=FILE true pairs",
+        )
+    elif values.keys() & {"data.valid", "data.test"}:
+        raise UsageError(
+            "data.valid and data.test need data.train; without it, lines of data.mono are held out",
+            "mtx evaluate RUN --src FILE --ref FILE scores the student on true translations",
+        )
