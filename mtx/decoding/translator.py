@@ -53,7 +53,8 @@ from mtx.decoding.options import (
     SearchOptions,
     penalty,
 )
-from mtx.decoding.tag_placement import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
+from mtx.decoding.tag_placement import divided, mark_up_line, put_back, sentences, units
+from mtx.decoding.word_alignment import Links, link_pieces
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
@@ -617,17 +618,33 @@ class Translator:
             (part, hypothesis) for part, hypotheses in zip(parts, by_part, strict=True) for hypothesis in hypotheses
         ]
         rows = [
+            row
+            for row, (part, _) in enumerate(pairs)
+            if any(0 < tag.at < len(part.text) for tag in part.tags) and not part.is_cut
+        ]
+        links = dict(zip(rows, self._links([pairs[row] for row in rows]), strict=True))
+        results = []
+        row = 0
+        for part, hypotheses in zip(parts, by_part, strict=True):
+            with_codes = []
+            for hypothesis in hypotheses:
+                with_codes.append(self._with_codes(part, hypothesis, links.get(row, ())))
+                row += 1
+            results.append(with_codes)
+        return results
+
+    def _links(self, pairs: Sequence[tuple[Part, Hypothesis]]) -> list[Links]:
+        """The links of each part and its translation without codes; none if that is empty or a copy."""
+        links: list[Links] = [()] * len(pairs)
+        rows = [
             (row, part, hypothesis)
             for row, (part, hypothesis) in enumerate(pairs)
-            if any(0 < tag.at < len(part.text) for tag in part.tags)
-            and part.text != hypothesis.text != ""
-            and not part.is_cut
+            if part.text != hypothesis.text != ""
         ]
         encoded = self.tokenizer.encode_text(part.model_text for _, part, _ in rows)
         frames = [part.frame for _, part, _ in rows]
         src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, encoded, strict=True)]
         vocabulary = self.tokenizer.models.vocabulary
-        links = {}
         tgt = [[vocabulary.get(piece, UNK_ID) for piece in hypothesis.pieces] for *_, hypothesis in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for (row, part, hypothesis), src_ids, attention in zip(rows, src, attentions, strict=True):
@@ -638,15 +655,7 @@ class Translator:
                 (hypothesis.pieces[tgt_start:], hypothesis.text),
             )
             links[row] = link_pieces(attention[tgt_start:, start:], *sides)
-        results = []
-        row = 0
-        for part, hypotheses in zip(parts, by_part, strict=True):
-            with_codes = []
-            for hypothesis in hypotheses:
-                with_codes.append(self._with_codes(part, hypothesis, links.get(row, ())))
-                row += 1
-            results.append(with_codes)
-        return results
+        return links
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
