@@ -1,16 +1,18 @@
 """Which words of a text and of its translation belong together, by the cross attention of the model.
 
-Flow: attention -> `link_pieces` -> `join_links` -> the places of tags (`mtx.decoding.tag_placement`), or `word_pairs`.
+Flow: attention -> `link_pieces` -> `join_links` -> the places of tags (`mtx.decoding.tag_placement`), or the numbers
+of words (`word_numbers`).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from mtx.data.markup import LETTER
+from mtx.data.languages import writes_spaces
+from mtx.data.markup import LETTER, Marked
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 
@@ -19,15 +21,23 @@ _MIN_TOTAL = 1e-9  # of attention, so that nothing is divided by zero
 _INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have a digit and the full stop after it
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
+_IN_TAG = "\0"  # for each character of a tag
+NO_WORD = -1  # the number of a space
 
 
 class Link(NamedTuple):
-    """A part of a translation, from `start` to `end`, and the character of the source that it translates."""
+    """A part of a translation, from `start` to `end`, and the character of the source that it translates.
+
+    Attributes:
+        src: the middle of a source piece.
+        src_span: its first character, and its end.
+    """
 
     start: int
     end: int
     src: float
     is_word: bool = True
+    src_span: tuple[int, int] = (0, 0)
 
 
 Links = Sequence[Link]  # in the order of the translation
@@ -46,8 +56,10 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
     balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
+        src_start, src_end = src_ends[column : column + 2]
         if end > start:
-            links.append(Link(start, end, (src_ends[column] + src_ends[column + 1]) / 2))
+            span = round(src_start), round(src_end)
+            links.append(Link(start, end, (src_start + src_end) / 2, src_span=span))
     return links
 
 
@@ -83,8 +95,30 @@ def join_links(tgt: str, links: Links) -> list[Link]:
             if joined and joined[-1].end == start and WITHIN_WORD.match(tgt, start):
                 joined[-1] = joined[-1]._replace(end=end)  # the first piece determines the word's link
             elif any(map(str.isalnum, ink[0])):
-                joined.append(Link(start, end, link.src))
+                joined.append(link._replace(start=start, end=end))
             else:
                 middle = (start + end - 1) / 2
                 joined += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
     return joined
+
+
+def word_numbers(lines: Iterable[Marked], language: str) -> Iterator[int]:
+    """The number of the word of each character of text, but not of spaces and tags.
+
+    The words of all lines are counted from 0 as in `text.split()`. In a language without spaces, the number is that of
+    the character itself; a line end counts as one.
+    """
+    text = ""
+    for line in lines:
+        for part in line:
+            text += part if isinstance(part, str) else re.sub(r"\S", _IN_TAG, part.raw)
+        text += "\n"
+    for number, word in enumerate(text.split() if writes_spaces(language, ()) else text):
+        for character in word:
+            if character != _IN_TAG and not character.isspace():
+                yield number
+
+
+def with_spaces(text: str, numbers: Iterator[int]) -> list[int]:
+    """The next of these `word_numbers` for the characters of a text, and `NO_WORD` for a space."""
+    return [NO_WORD if character.isspace() else next(numbers, NO_WORD) for character in text]

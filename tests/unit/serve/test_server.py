@@ -338,7 +338,8 @@ def test_the_description_names_all_calls_and_their_fields() -> None:
             for method in ("GET", "POST"):
                 assert (client.request(method, path).status_code == 405) == (method.lower() not in call)
     body = calls["paths"]["/translate"]["post"]["requestBody"]["content"]["application/x-www-form-urlencoded"]
-    assert {*body["schema"]["properties"]} == {"q", "source", "target", "format", "alternatives", "quality", "api_key"}
+    names = {"q", "source", "target", "format", "alternatives", "quality", "alignment", "api_key"}
+    assert {*body["schema"]["properties"]} == names
     assert body["schema"]["required"] == ["q", "source", "target"]
 
 
