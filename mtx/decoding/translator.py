@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from unicodedata import category, is_normalized, normalize
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from mtx.scoring.quality import Advice, QualityMap
 
 logger = logging.getLogger(__name__)
+_ALIGNED_AT_ONCE = 256  # parts whose attention is in memory
 
 
 @dataclass(frozen=True)
@@ -714,7 +715,8 @@ class Translator:
         """
         pairs_by_text = [[self._bare(*pair) for line in text for pair in line.parts] for text in texts]
         searched = [pair for pairs in pairs_by_text for pair in pairs if pair[0].text != pair[1].text]
-        links = iter(self._links(searched))
+        blocks = (searched[start : start + _ALIGNED_AT_ONCE] for start in range(0, len(searched), _ALIGNED_AT_ONCE))
+        links = chain.from_iterable(map(self._links, blocks))
         alignments = []
         for text, pairs in zip(texts, pairs_by_text, strict=True):
             src_numbers = word_numbers(map(self._as_read, [line.source for line in text]), self.src)
