@@ -54,7 +54,7 @@ from mtx.decoding.options import (
     penalty,
 )
 from mtx.decoding.tag_placement import divided, mark_up_line, put_back, sentences, units
-from mtx.decoding.word_alignment import NO_WORD, Link, join_links, link_pieces, with_spaces, word_numbers
+from mtx.decoding.word_alignment import Link, join_links, link_pieces, with_spaces, word_numbers
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
@@ -726,22 +726,21 @@ class Translator:
                 src = with_spaces(part.text, src_numbers)
                 tgt = with_spaces(result.text, tgt_numbers)
                 if part.text == result.text:
-                    alignment.update(zip(src, tgt, strict=True))
+                    alignment.update(zip(src, tgt, strict=False))
                     continue
                 for link in join_links(result.text, next(links)):
                     if link.is_word:
                         alignment.update(product(src[slice(*link.src_span)], tgt[link.start : link.end]))
             if not all(line.source for line in text if line.parts):
                 alignment.clear()
-            alignments.append(" ".join(f"{src}-{tgt}" for src, tgt in sorted(alignment) if NO_WORD not in (src, tgt)))
+            alignments.append(" ".join(f"{src}-{tgt}" for src, tgt in sorted(alignment)))
         return alignments
 
     def _bare(self, part: Part, hypothesis: Hypothesis) -> tuple[Part, Hypothesis]:
-        """A part and its hypothesis with the text that the model reads and writes."""
-        text = bare(self._as_read(hypothesis.marked))[0]
-        if part.fixed_translation:
-            part = part._replace(text=text)
-        return part, replace(hypothesis, marked=[text])
+        """A part and its hypothesis with the text that the model reads and writes, as long as its pieces."""
+        sides = hypothesis.marked if part.fixed_translation else [part.text], hypothesis.marked
+        src, tgt = (normalize("NFC", bare(self._as_read(marked))[0]) for marked in sides)
+        return part._replace(text=src), replace(hypothesis, marked=[tgt])
 
     def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
         """Scores each line of `tgt` as a translation of the same line of `src`, on torch.

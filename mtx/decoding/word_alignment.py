@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
@@ -22,7 +23,6 @@ _INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have 
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
 _IN_TAG = "\0"  # for each character of a tag
-NO_WORD = -1  # the number of a space
 
 
 class Link(NamedTuple):
@@ -58,7 +58,8 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
         column = int(row.argmax())
         src_start, src_end = src_ends[column : column + 2]
         if end > start:
-            span = round(src_start), round(src_end)
+            first = round(src_start)
+            span = first, max(first + 1, round(src_end))
             links.append(Link(start, end, (src_start + src_end) / 2, src_span=span))
     return links
 
@@ -103,7 +104,7 @@ def join_links(tgt: str, links: Links) -> list[Link]:
 
 
 def word_numbers(lines: Iterable[Marked], language: str) -> Iterator[int]:
-    """The number of the word of each character of text, but not of spaces and tags.
+    """The number of the word of each character of text in NFC, but not of spaces and tags.
 
     The words of all lines are counted from 0 as in `text.split()`. In a language without spaces, the number is that of
     the character itself; a line end counts as one.
@@ -114,11 +115,12 @@ def word_numbers(lines: Iterable[Marked], language: str) -> Iterator[int]:
             text += part if isinstance(part, str) else re.sub(r"\S", _IN_TAG, part.raw)
         text += "\n"
     for number, word in enumerate(text.split() if writes_spaces(language, ()) else text):
-        for character in word:
+        for character in normalize("NFC", word):
             if character != _IN_TAG and not character.isspace():
                 yield number
 
 
 def with_spaces(text: str, numbers: Iterator[int]) -> list[int]:
-    """The next of these `word_numbers` for the characters of a text, and `NO_WORD` for a space."""
-    return [NO_WORD if character.isspace() else next(numbers, NO_WORD) for character in text]
+    """The next of these `word_numbers` for each character of a text; a space has that of the word after it."""
+    signs = re.findall(r"\s*\S", text.rstrip())
+    return [number for sign, number in zip(signs, numbers, strict=False) for _ in sign]
