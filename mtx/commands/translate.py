@@ -68,7 +68,7 @@ def translate(
     ),
     as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
     as_json: bool = AS_JSON,
-    alignment: bool = flag("--alignment", "With --json: also which words belong together, such as 0-0 1-2."),
+    alignment: bool = flag("--alignment", "With --json: also which words belong together."),
     *,
     options: LoadOptions,
 ) -> None:
