@@ -729,8 +729,7 @@ class Translator:
                     alignment.update(zip(src, tgt, strict=False))
                     continue
                 for link in join_links(result.text, next(links)):
-                    if link.is_word:
-                        alignment.update(product(src[slice(*link.src_span)], tgt[link.start : link.end]))
+                    alignment.update(product(src[slice(*link.src_span)], tgt[link.start : link.end]))
             if not all(line.source for line in text if line.parts):
                 alignment.clear()
             alignments.append(" ".join(f"{src}-{tgt}" for src, tgt in sorted(alignment)))

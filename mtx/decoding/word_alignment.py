@@ -30,7 +30,7 @@ class Link(NamedTuple):
 
     Attributes:
         src: the middle of a source piece.
-        src_span: its first character, and its end.
+        src_span: its first character, and its end; nothing for a sign, whose source is unclear.
     """
 
     start: int

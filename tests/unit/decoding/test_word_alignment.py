@@ -137,6 +137,12 @@ def test_the_name_of_a_language_is_a_word_of_the_line() -> None:
     assert translator.aligned(f"{NAME} a red dog") == ("dog red a", "1-2 2-1 3-0")
 
 
+def test_a_learned_code_is_a_word() -> None:
+    translator = Reversing()
+    translator.codes = frozenset(["%s"])
+    assert translator.aligned("a %s red {0} dog") == ("dog red {0} %s a", "0-4 1-3 2-1 4-0")
+
+
 @pytest.mark.parametrize("codes", [[], ["%s"]])
 def test_each_word_of_any_line_is_linked_to_its_own(codes: list[str]) -> None:
     """A word of the translation with a letter outside of tags has a pair, and the word in the line has its letters."""
