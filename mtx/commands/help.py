@@ -101,7 +101,7 @@ FIRST_STEPS = [
 GLOBAL = "Global options"
 # The groups of options in the help of a command that has many
 _GROUPS = {
-    "Output": "output as_json form n_best",
+    "Output": "output as_json alignment form n_best",
     "Search": "beam_size length_penalty max_length prefix",
     "Sampling": "temperature top_k top_p epsilon mbr seed",
     "Performance": "threads engine precision device batch_tokens",

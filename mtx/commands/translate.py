@@ -69,6 +69,7 @@ def translate(
     ),
     as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
     as_json: bool = AS_JSON,
+    alignment: bool = flag("--alignment", "With --json: also which words belong together."),
     *,
     options: LoadOptions,
 ) -> None:
@@ -80,6 +81,8 @@ def translate(
         raise UsageError(
             f"{file}: is a directory", 'for file in DIR/*; do mtx translate MODEL "$file" -o "OUT/${file##*/}"; done'
         )
+    if alignment and not (as_json or options.get("n_best", 1) > 1):
+        raise UsageError("--alignment is a field of JSON", "add --json")
     target = resolve_output(output, file, prefix, glossary)
     review_path = resolve_output(review, file, prefix, glossary)
     if review_path and review_path == target:
@@ -117,11 +120,14 @@ def translate(
     if text and kind:
         translate_document(text, kind, target, overwrite, translator, review_table)
         return
-    work = LineWork(translator, as_json, prefix, review_table)
+    work = LineWork(translator, as_json, prefix, review_table, alignment)
     other_texts = [path for path in (prefix, glossary) if path]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, other_texts)):
         form = work.has_values if look_below is None else look_below
-        translate_file(work, text, target, shard, {"model": model, "json": form, **resumed_with(options)}, other_texts)
+        identity = {"model": model, "json": form, **resumed_with(options)}
+        if alignment:
+            identity["alignment"] = True
+        translate_file(work, text, target, shard, identity, other_texts)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
@@ -158,10 +164,18 @@ def require_lines(path: Path | None, kind: FileKind | None) -> None:
 class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
-    def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None, review: "Review"):
+    def __init__(
+        self,
+        translator: "Translator",
+        as_json: bool,
+        prefix: Path | None,
+        review: "Review",
+        is_aligned: bool = False,
+    ):
         self.translator = translator
         self.prefix = prefix
         self.review = review
+        self._is_aligned = is_aligned
         self._shows_more = as_json or translator.options.n_best > 1
         self.has_values = self._shows_more or bool(review.path)
         translator.options = replace(translator.options, has_scores=self.has_values)
@@ -178,8 +192,9 @@ class LineWork:
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         if self.has_values:
             from mtx.scoring.suspicion import suspicion
+        alignments = self.translator.align([hypotheses[:1] for hypotheses in results]) if self._is_aligned else lines
         rows = []
-        for line, hypotheses in zip(lines, results, strict=True):
+        for line, hypotheses, alignment in zip(lines, results, alignments, strict=True):
             best = hypotheses[0]
             row = best.text
             self._findings.add(line, row, best if self.has_values else None)
@@ -187,6 +202,8 @@ class LineWork:
                 self._num_empty += 1
             if self.has_values:
                 values = [hypothesis_values(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
+                if self._is_aligned:
+                    values[0]["alignment"] = alignment
                 row = json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)
             rows.append(row)
         return rows

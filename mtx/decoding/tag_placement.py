@@ -2,7 +2,7 @@
 
 Flow: a line or a segment of a document -> `units` -> `sentences` -> search -> `link_pieces` -> `put_back`. Every tag of
 the source appears once in the translation, at the matching words, with pairs well nested: its position follows from the
-word alignment of the model's cross attention.
+links of `mtx.decoding.word_alignment`.
 """
 
 import re
@@ -10,15 +10,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
-
 from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, clean_text, mark_up, raw, with_tags
-from mtx.data.sentencepiece_models import piece_bytes
-from mtx.decoding.options import Attention
+from mtx.decoding.word_alignment import WITHIN_WORD, Link, Links, join_links
 from mtx.storage.text_files import replace_surrogates
 
 # Tags between sentences: blocks of HTML, blank lines, bullets, the mark between plural forms, and between cells
@@ -31,12 +28,7 @@ _CONTROLS = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]")
 _TABS = re.compile("(?<! ) *\t[ \t]*")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
-_BALANCING_ROUNDS = 5
-_MIN_TOTAL = 1e-9  # of attention, so that nothing is divided by zero
-_INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have a digit and the full stop after it
-# Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
-_WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
-_INITIAL = re.compile(rf"\b{LETTER}{_WITHIN_WORD.pattern}")  # the first letter of a word
+_INITIAL = re.compile(rf"\b{LETTER}{WITHIN_WORD.pattern}")  # the first letter of a word
 _NUMBER = re.compile(r" \d+\Z")  # at the end of a pair, the same in every language
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
@@ -44,18 +36,6 @@ _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»
 _MOST_WORK = 1_000_000  # tags times words, about a second
 
 Span = tuple[int, int]  # the first character of a part of a text, and its end
-
-
-class Link(NamedTuple):
-    """A part of a translation, from `start` to `end`, and the character of the source that it translates."""
-
-    start: int
-    end: int
-    src: float
-    is_word: bool = True
-
-
-Links = Sequence[Link]  # in the order of the translation
 
 
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
@@ -151,44 +131,6 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
     return list(zip(texts, tags_by_part, strict=True))
 
 
-def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple[Sequence[str], str]) -> list[Link]:
-    """Links each piece of a translation to the middle of its source piece, by the attention.
-
-    Args:
-        attention: its rows and columns for `</s>` do not count.
-        src, tgt: the pieces of each side, and its text.
-    """
-    links = []
-    src_ends = [0.0, *_piece_ends(*src)]
-    tgt_ends = [0.0, *_piece_ends(*tgt)]
-    balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
-    for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
-        column = int(row.argmax())
-        if end > start:
-            links.append(Link(start, end, (src_ends[column] + src_ends[column + 1]) / 2))
-    return links
-
-
-def _balance(attention: Attention) -> Attention:
-    """Balanced attention: each source piece gets the same total, and so does each piece of the translation.
-
-    Some pieces attract the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
-    """
-    if len(attention) <= 1:
-        return attention
-    for axis in (1, 0) * _BALANCING_ROUNDS:
-        attention = attention / np.maximum(attention.sum(axis, keepdims=True), _MIN_TOTAL)
-    return attention
-
-
-def _piece_ends(pieces: Sequence[str], text: str) -> list[float]:
-    """The end of each piece but `</s>` in a text, in characters, even if normalisation has changed its length."""
-    texts = accumulate(map(piece_bytes, pieces[:-1]))  # `</s>` has no text
-    ends = [len(data.decode("utf-8", "ignore")) - 1 for data in texts]  # the first piece begins with a space
-    scale = len(text) / ends[-1] if ends and ends[-1] > 0 else 1.0
-    return [max(0, end) * scale for end in ends]
-
-
 def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     """A translation with the tags of its source; spaces around them are as in the source.
 
@@ -201,7 +143,7 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     if not links:
         words = re.finditer(r"\S+", tgt)
         links = [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words]
-    joined_links = _join_links(tgt, links)
+    joined_links = join_links(tgt, links)
     work = len(tags) * len(joined_links)
     if work >= _MOST_WORK:
         joined_links = joined_links[:: 1 + work // _MOST_WORK]  # every second or third one, and so on, to save time
@@ -218,25 +160,6 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
 def _skip_space(text: str, start: int) -> int:
     """The first character from `start` on that is not a space; the end of the text if there is none."""
     return len(text) - len(text[start:].lstrip())
-
-
-def _join_links(tgt: str, links: Links) -> list[Link]:
-    """The links, joined where a boundary would divide a word, without surrounding space.
-
-    Punctuation has one link for each character.
-    """
-    joined = list[Link]()
-    for link in links:
-        for ink in _INK.finditer(tgt, link.start, link.end):
-            start, end = ink.span()
-            if joined and joined[-1].end == start and _WITHIN_WORD.match(tgt, start):
-                joined[-1] = joined[-1]._replace(end=end)  # the first piece determines the word's link
-            elif any(map(str.isalnum, ink[0])):
-                joined.append(Link(start, end, link.src))
-            else:
-                middle = (start + end - 1) / 2
-                joined += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
-    return joined
 
 
 def _add_spaces(tags: Tags, before: str, following: str) -> Marked:

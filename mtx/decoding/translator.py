@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from unicodedata import category, is_normalized, normalize
@@ -53,7 +53,8 @@ from mtx.decoding.options import (
     SearchOptions,
     penalty,
 )
-from mtx.decoding.tag_placement import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
+from mtx.decoding.tag_placement import divided, mark_up_line, put_back, sentences, units
+from mtx.decoding.word_alignment import Link, join_links, link_pieces, with_spaces, word_numbers
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from mtx.scoring.quality import Advice, QualityMap
 
 logger = logging.getLogger(__name__)
+_ALIGNED_AT_ONCE = 256  # parts whose attention is in memory
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Hypothesis:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
-        searched_parts: each part that was searched, with its result.
+        parts: the parts of the line, each with its own hypothesis.
+        source: the line with its codes; empty if its words cannot be numbered.
         translator: that of the line; None for one of its parts.
     """
 
@@ -86,7 +89,8 @@ class Hypothesis:
     pieces: list[str]
     num_missing: int = 0
     is_cut: bool = False
-    searched_parts: "tuple[tuple[Part, Candidate], ...]" = field(default=(), repr=False)
+    parts: "tuple[tuple[Part, Hypothesis], ...]" = field(default=(), repr=False)
+    source: Sequence[str | Tag] = field(default=(), repr=False)
     translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -107,14 +111,15 @@ class Hypothesis:
     @cached_property
     def _estimate(self) -> "tuple[float | None, Advice | None]":
         translator = self.translator
-        is_searched = self.searched_parts and not any(part.prefix for part, _ in self.searched_parts)
+        parts = [part for part, _ in self.parts if not part.fixed_translation]
+        is_searched = parts and not any(part.prefix for part in parts)
         quality_map = translator.quality_map if translator and is_searched else None
         if not translator or not quality_map:
             return None, None
         from mtx.scoring.suspicion import suspicion
 
         quality, advice = quality_map.estimate(translator.features(self))
-        source = " ".join(part.text for part, _ in self.searched_parts)
+        source = " ".join(part.text for part in parts)
         if advice == "use" and suspicion(source, self.text):
             advice = "look"
         return quality, advice
@@ -137,6 +142,7 @@ class Part(NamedTuple):
         tags: its codes.
         follows_sentence: whether it follows a sentence, from which a space separates it in most languages.
         model_text: its text as the model reads it, without terms of a glossary.
+        line: the line that it is a part of, with its codes.
     """
 
     ids: list[int]
@@ -149,6 +155,7 @@ class Part(NamedTuple):
     tags: Tags = ()
     follows_sentence: bool = False
     model_text: str = ""
+    line: Sequence[str | Tag] = ()
 
 
 class LoadOptions(TypedDict, total=False):
@@ -396,9 +403,11 @@ class Translator:
         from mtx.scoring.quality import features
 
         rows = []
-        for part, candidate in hypothesis.searched_parts:
-            pieces = self.tokenizer.pieces(candidate.ids[self.tokenizer.num_forced :])
-            log_prob = candidate.score * penalty(len(pieces), self.options.alpha)
+        for part, result in hypothesis.parts:
+            if part.fixed_translation:
+                continue
+            pieces = result.pieces[self.tokenizer.num_forced :]
+            log_prob = result.score * penalty(len(pieces), self.options.alpha)
             rows.append((len(pieces), features(part.model_text, len(part.ids), pieces, log_prob)))
         return rows
 
@@ -453,18 +462,21 @@ class Translator:
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
         lead = lead_pattern(self.src)
-        marked = mark_up_line(line, None if prefix else lead) if isinstance(line, str) else line
+        marked = source = mark_up_line(line, None if prefix else lead) if isinstance(line, str) else line
+        if isinstance(line, str) and len(line.split()) != len(raw(marked).split()):
+            source = []  # words cannot be numbered: some control characters have become spaces
         frame = self.frame
         if isinstance(marked[0], str):
             frame, text = self.tokenizer.named_frame(marked[0].lstrip(), frame)
             if frame is not self.frame:
+                source = [Tag(marked[0].removesuffix(text)), text, *marked[1:]]
                 marked = [text.lstrip(), *marked[1:]]
         split = self.splitter if not prefix or self.options.split_sentences else None
         parts = list[Part]()
         is_copied = not prefix and is_choice(marked)
         for unit in [marked] if prefix or is_copied else units(marked, lead):
             if self.codes and has_letters(unit):
-                unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
+                unit = self._as_read(unit)
             unit_text = raw(unit)
             if not unit_text:
                 continue
@@ -474,7 +486,7 @@ class Translator:
                 text = clean_text(unit_text)
                 tags = []
             if is_copied or not text.strip() or lead.fullmatch(unit_text):
-                parts.append(Part([], None, frame, fixed_translation=unit))
+                parts.append(Part([], None, frame, fixed_translation=unit, line=source))
                 continue
             for number, (sentence, sentence_tags) in enumerate(sentences(text, tags, split)):
                 model_text = sentence
@@ -495,9 +507,14 @@ class Translator:
                     tags=sentence_tags,
                     follows_sentence=number > 0,
                     model_text=model_text,
+                    line=source,
                 )
                 parts.append(part)
         return parts
+
+    def _as_read(self, marked: Sequence[str | Tag]) -> Marked:
+        """What the model reads: the codes that it has learned are text."""
+        return [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in marked]
 
     def _visible(self, text: str) -> str:
         """A text without joiners, marks and spaces that no piece of the model has: spaces become plain ones."""
@@ -599,7 +616,6 @@ class Translator:
                 self.tokenizer.pieces(candidate.ids),
                 len(missing_terms(terms, text)) if terms else 0,
                 part.is_cut,
-                searched_parts=((part, candidate),),
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
@@ -617,27 +633,13 @@ class Translator:
             (part, hypothesis) for part, hypotheses in zip(parts, by_part, strict=True) for hypothesis in hypotheses
         ]
         rows = [
-            (row, part, hypothesis)
+            row
             for row, (part, hypothesis) in enumerate(pairs)
             if any(0 < tag.at < len(part.text) for tag in part.tags)
             and part.text != hypothesis.text != ""
             and not part.is_cut
         ]
-        encoded = self.tokenizer.encode_text(part.model_text for _, part, _ in rows)
-        frames = [part.frame for _, part, _ in rows]
-        src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, encoded, strict=True)]
-        vocabulary = self.tokenizer.models.vocabulary
-        links = {}
-        tgt = [[vocabulary.get(piece, UNK_ID) for piece in hypothesis.pieces] for *_, hypothesis in rows]
-        attentions = self.engine.cross_attention(src, tgt) if rows else []
-        for (row, part, hypothesis), src_ids, attention in zip(rows, src, attentions, strict=True):
-            start = len(part.frame.before_src)
-            tgt_start = len(part.frame.before_tgt)
-            sides = (
-                (self.tokenizer.pieces(src_ids[start:]), part.text),
-                (hypothesis.pieces[tgt_start:], hypothesis.text),
-            )
-            links[row] = link_pieces(attention[tgt_start:, start:], *sides)
+        links = dict(zip(rows, self._links([pairs[row] for row in rows]), strict=True))
         results = []
         row = 0
         for part, hypotheses in zip(parts, by_part, strict=True):
@@ -648,7 +650,28 @@ class Translator:
             results.append(with_codes)
         return results
 
-    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
+    def _links(self, pairs: Sequence[tuple[Part, Hypothesis]]) -> list[list[Link]]:
+        """The links of parts and their translations without codes, by the cross attention."""
+        encoded = self.tokenizer.encode_text("" if part.is_cut else part.model_text for part, _ in pairs)
+        src = [
+            part.ids if part.is_cut else [*part.frame.before_src, *ids, *part.frame.after_src]
+            for (part, _), ids in zip(pairs, encoded, strict=True)
+        ]
+        vocabulary = self.tokenizer.models.vocabulary
+        tgt = [[vocabulary.get(piece, UNK_ID) for piece in hypothesis.pieces] for _, hypothesis in pairs]
+        attentions = self.engine.cross_attention(src, tgt) if pairs else []
+        links = []
+        for (part, hypothesis), src_ids, attention in zip(pairs, src, attentions, strict=True):
+            start = len(part.frame.before_src)
+            tgt_start = len(part.frame.before_tgt)
+            sides = (
+                (self.tokenizer.pieces(src_ids[start:]), part.text),
+                (hypothesis.pieces[tgt_start:], hypothesis.text),
+            )
+            links.append(link_pieces(attention[tgt_start:, start:], *sides))
+        return links
+
+    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src = part.text
         tags = part.tags
@@ -680,6 +703,43 @@ class Translator:
                     joined = [replace(hypothesis, score=hypothesis.score / num_texts) for hypothesis in joined]
             results.append([replace(hypothesis, translator=self) for hypothesis in joined])
         return results
+
+    def align(self, texts: Sequence[Hypotheses]) -> list[str]:
+        """Returns for each text which words of it and of its translation belong together, such as "0-0 1-1 2-3".
+
+        The numbers are those of `word_numbers`. A translation that is a copy has all words, any other one those with a
+        letter or digit outside of tags.
+
+        Args:
+            texts: a hypothesis for each line of a text.
+        """
+        pairs_by_text = [[self._bare(*pair) for line in text for pair in line.parts] for text in texts]
+        searched = [pair for pairs in pairs_by_text for pair in pairs if pair[0].text != pair[1].text]
+        blocks = (searched[start : start + _ALIGNED_AT_ONCE] for start in range(0, len(searched), _ALIGNED_AT_ONCE))
+        links = chain.from_iterable(map(self._links, blocks))
+        alignments = []
+        for text, pairs in zip(texts, pairs_by_text, strict=True):
+            src_numbers = word_numbers(map(self._as_read, [line.source for line in text]), self.src)
+            tgt_numbers = word_numbers(map(self._as_read, [line.marked for line in text]), self.tgt)
+            alignment = set[tuple[int, int]]()
+            for part, result in pairs:
+                src = with_spaces(part.text, src_numbers)
+                tgt = with_spaces(result.text, tgt_numbers)
+                if part.text == result.text:
+                    alignment.update(zip(src, tgt, strict=False))
+                    continue
+                for link in join_links(result.text, next(links)):
+                    alignment.update(product(src[slice(*link.src_span)], tgt[link.start : link.end]))
+            if not all(line.source for line in text if line.parts):
+                alignment.clear()
+            alignments.append(" ".join(f"{src}-{tgt}" for src, tgt in sorted(alignment)))
+        return alignments
+
+    def _bare(self, part: Part, hypothesis: Hypothesis) -> tuple[Part, Hypothesis]:
+        """A part and its hypothesis with the text that the model reads and writes, as long as its pieces."""
+        sides = hypothesis.marked if part.fixed_translation else [part.text], hypothesis.marked
+        src, tgt = (normalize("NFC", bare(self._as_read(marked))[0]) for marked in sides)
+        return part._replace(text=src), replace(hypothesis, marked=[tgt])
 
     def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
         """Scores each line of `tgt` as a translation of the same line of `src`, on torch.
@@ -763,7 +823,8 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
                 beginning.pieces + hypothesis.pieces,
                 beginning.num_missing + hypothesis.num_missing,
                 beginning.is_cut or hypothesis.is_cut,
-                beginning.searched_parts + hypothesis.searched_parts,
+                (*beginning.parts, (part, hypothesis)),
+                part.line,
             )
             joined.append(longer)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]

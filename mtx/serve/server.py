@@ -38,7 +38,7 @@ from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import package_version
-from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
+from mtx.serve.translation import Pairs, Translation, TranslationQueue, align, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
 logger = logging.getLogger("mtx.serve")
@@ -262,6 +262,7 @@ class TranslationFields(DetectionFields):
     text_format: Literal["text", "html"] = Field("text", alias="format")
     alternatives: NonNegativeInt = 0
     quality: bool = False
+    alignment: bool = False
 
     @property
     def texts_without_tags(self) -> list[str]:
@@ -342,8 +343,10 @@ class Server:
         return app
 
     async def translate(self, request: Request) -> Response:
-        """POST /translate: q (a text or a list), source, target, format, alternatives, quality, api_key."""
+        """POST /translate: q (a text or a list), source, target, format, alternatives, quality, alignment, api_key."""
         fields = await self._read_fields(request, TranslationFields)
+        if fields.alignment and fields.text_format == "html":
+            raise HTTPException(400, "Invalid request: alignment is not available for html")
         sources = [fields.source] * len(fields.texts)
         guesses = []
         if fields.source == "auto":
@@ -363,6 +366,8 @@ class Server:
             response["suspicion"] = [result.suspicion for result in results]
         if fields.quality:
             response["quality"] = await asyncio.to_thread(lambda: [result.estimates() for result in results])
+        if fields.alignment:
+            response["alignment"] = [result.alignment for result in results]
         if isinstance(fields.q, list):
             return JSONResponse(response)
         return JSONResponse({name: values[0] for name, values in response.items()})
@@ -382,6 +387,8 @@ class Server:
             if pair:
                 translations = await translate(self.queue, pair, batch, fields.alternatives, is_admitted)
                 is_admitted = True
+                if fields.alignment:
+                    translations = await align(self.queue, pair, translations)
             results |= zip(numbers, translations, strict=True)
         return [results[number] for number in sorted(results)]
 

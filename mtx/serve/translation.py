@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -262,12 +262,14 @@ class Translation:
 
     Attributes:
         best_hypotheses: those of its lines, or of its segments.
+        alignment: which of its words belong together.
     """
 
     text: str
     alternatives: Sequence[str] = ()
     suspicion: Suspicion | None = None
     best_hypotheses: Sequence[Hypothesis] = ()
+    alignment: str = ""
 
     def estimates(self) -> list[dict[str, object]]:
         """The quality and the advice of each line, as in the response of /translate."""
@@ -304,6 +306,18 @@ def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternati
     best = [ranked[0] for ranked in lines]
     suspicions = map(suspicion, sources, [hypothesis.text for hypothesis in best])
     return Translation(best_text, alternatives[:num_alternatives], next(filter(None, suspicions), None), best)
+
+
+async def align(queue: TranslationQueue, pair: Pair, translations: Sequence[Translation]) -> list[Translation]:
+    """The translations of plain texts with their alignments; a text that came back unchanged has none."""
+    texts = [[*translation.best_hypotheses] for translation in translations]
+    sizes = [1 + sum(len(line.pieces) for line in text) for text in texts]
+    futures = queue.submit(pair.translator.align, texts, sizes, is_admitted=True)
+    alignments = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    return [
+        replace(translation, alignment=alignment)
+        for translation, alignment in zip(translations, alignments, strict=True)
+    ]
 
 
 async def translate_html(

@@ -62,7 +62,7 @@ PRINTED_BY = {
     ("docs/howto/improve-a-weak-model.md", "test_2016"): "mtx evaluate runs/multi30k-en-de --robust",
     ("docs/howto/train.md", "step 159"): "mtx train demo",
     ("docs/howto/train.md", "test_2016"): SHARED[1],
-    ("docs/howto/translate-text.md", '{"text"'): "mtx translate runs/demo input.txt --json",
+    ("docs/howto/translate-text.md", '{"text": "Am'): "mtx translate runs/demo input.txt --json",
     ("docs/reference/http-api.md", '{"time"'): "cat server.log",
 }
 FILES = {

@@ -70,8 +70,8 @@ def test_commands(trained: Path, settings: list[str], tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("one two\n", encoding="utf-8")
     check("mtx status RUN --json", *printed("status", trained, "--json"))
-    check("mtx translate MODEL FILE --json", *printed("translate", trained, text, "--json"))
-    check("mtx translate MODEL FILE --n-best N", *printed("translate", trained, text, "--n-best", 2))
+    check("mtx translate MODEL FILE --json", *printed("translate", trained, text, "--json", "--alignment"))
+    check("mtx translate MODEL FILE --n-best N", *printed("translate", trained, text, "--n-best", 2, "--alignment"))
     check("mtx evaluate --json", *printed("evaluate", trained, "--json"))
     check("mtx compare --json", *printed("compare", trained, trained, "--json"))
     check("mtx logprob MODEL SRC TGT --json", *printed("logprob", trained, text, text, "--json"))

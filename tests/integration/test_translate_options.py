@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from mtx import cli
+from mtx.commands import translate
 from mtx.decoding import model_directory
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, spawn
 from tests.models import tiny_model
@@ -47,6 +50,47 @@ def test_n_best_is_json_best_first_and_scores_are_forced_scores(trained: Path, t
     assert plain.returncode == 0
     values = [float(line) for line in (tmp_path / "out").read_text().split("\n")[:-1]]
     assert values == pytest.approx([row["log_prob"] for row in rows(forced.stdout)], abs=1e-5)
+
+
+def test_alignments_are_valid_and_those_of_the_best_only(trained: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_bytes(TEXT + b"<b>one</b> two. {0} three\n")
+    command = ["translate", trained, source, "--alignment"]
+    (alone, several, other) = (
+        rows(mtx(*command, *options).stdout)
+        for options in (["--json"], ["--n-best", 2], ["--json", "--engine", "torch", "--batch-tokens", 4])
+    )
+    for line, row in zip(source.read_text().splitlines(), alone, strict=True):
+        pairs = [tuple(map(int, pair.split("-"))) for pair in row["alignment"].split()]
+        src, tgt = len(line.split()), len(row["text"].split())
+        assert all(0 <= i < src and 0 <= j < tgt for i, j in pairs) and bool(pairs) == bool(line)
+    alignments = [row["alignment"] for row in alone]
+    assert alignments == [row["alignment"] for row in other]
+    assert alignments == [row["hypotheses"][0]["alignment"] for row in several]
+    assert not any("alignment" in hypothesis for row in several for hypothesis in row["hypotheses"][1:])
+
+    page = tmp_path / "a.html"
+    page.write_text("<p>one</p>")
+    for arguments, words in (
+        (command, "is a field of JSON"),
+        (["translate", trained, page, "--alignment", "--json"], "is a document"),
+    ):
+        refused = mtx(*arguments)
+        check_error(refused.returncode, refused.stderr.decode(), 2, words)
+    assert mtx(*command, "--json", "-o", tmp_path / "out").returncode == 0
+    assert rows((tmp_path / "out").read_bytes()) == alone
+
+
+def test_another_command_does_not_resume_alignments(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identities = list[dict[str, Any]]()
+    monkeypatch.setattr(translate, "translate_file", lambda *arguments: identities.append(arguments[4]))
+    (tmp_path / "in.txt").write_bytes(TEXT)
+    for option in ([], ["--alignment"]):
+        arguments = ["translate", trained, tmp_path / "in.txt", "-o", tmp_path / "out", "--json", *option]
+        assert CliRunner().invoke(cli.app, list(map(str, arguments))).exit_code == 0
+    assert identities[1] == identities[0] | {"alignment": True} != identities[0]
 
 
 def test_prefixes_lengths_and_samples(trained: Path, tmp_path: Path) -> None:

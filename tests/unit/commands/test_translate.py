@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -83,6 +84,25 @@ def test_a_killed_one_goes_on_where_it_was(place: Path) -> None:
     sizes = list[int]()
     assert run(place, called=sizes.append) == LINES
     assert sizes == [5, 3]
+
+
+def test_alignments_are_the_same_after_a_kill(place: Path) -> None:
+    def run_aligned(called: Callable[[int], object] = bool) -> None:
+        work = translate.LineWork(Copying(called), True, None, translate.Review(None), True)
+        translate.translate_file(work, place / "in.txt", place / "out.txt", None, {"model": str(place / "model")}, [])
+
+    def stop(_: int) -> None:
+        sizes.append(0)
+        if len(sizes) > 2:
+            raise KeyboardInterrupt
+
+    sizes = list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        run_aligned(stop)
+    assert len((place / "out.txt.part").read_text().splitlines()) == 1 + 2 * 5
+    run_aligned()
+    rows = [json.loads(line) for line in (place / "out.txt").read_text().splitlines()]
+    assert [row["text"] for row in rows] == LINES and {row["alignment"] for row in rows} == {"0-0 1-1 2-2"}
 
 
 def test_what_was_begun_otherwise_is_refused_until_it_is_removed(place: Path) -> None:

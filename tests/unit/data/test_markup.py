@@ -6,7 +6,8 @@ import re
 import pytest
 
 from mtx.data.markup import Marked, Tag, bare, mark_up
-from mtx.decoding.tag_placement import Link, put_back
+from mtx.decoding.tag_placement import put_back
+from mtx.decoding.word_alignment import Link
 from mtx.documents.document import with_accelerator, without_accelerator
 
 

@@ -13,8 +13,9 @@ from mtx.data.glossary import Glossary
 from mtx.data.markup import Tag, bare, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Attention, Candidate, SearchOptions
-from mtx.decoding.tag_placement import _balance, divided, put_back
+from mtx.decoding.tag_placement import divided, put_back
 from mtx.decoding.translator import Hypothesis, Part, best_combinations
+from mtx.decoding.word_alignment import _balance
 from mtx.documents.bilingual_documents import with_lines
 from tests.translators import FakeTranslator
 

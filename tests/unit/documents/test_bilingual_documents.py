@@ -9,7 +9,8 @@ import pytest
 
 from mtx.data.markup import Marked, Tag, bare
 from mtx.data.translation_memories import read_units
-from mtx.decoding.tag_placement import Link, put_back
+from mtx.decoding.tag_placement import put_back
+from mtx.decoding.word_alignment import Link
 from mtx.documents import bilingual_documents
 from mtx.documents.bilingual_documents import with_attribute, write_xml
 

@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("python_multipart")
 
+from mtx.decoding.translator import Hypothesis
 from mtx.errors import UsageError
 from mtx.serve import translation
 from mtx.serve.server import Limits, Server, http_server, refuse_public_without_keys, render_page
@@ -338,7 +339,8 @@ def test_the_description_names_all_calls_and_their_fields() -> None:
             for method in ("GET", "POST"):
                 assert (client.request(method, path).status_code == 405) == (method.lower() not in call)
     body = calls["paths"]["/translate"]["post"]["requestBody"]["content"]["application/x-www-form-urlencoded"]
-    assert {*body["schema"]["properties"]} == {"q", "source", "target", "format", "alternatives", "quality", "api_key"}
+    names = {"q", "source", "target", "format", "alternatives", "quality", "alignment", "api_key"}
+    assert {*body["schema"]["properties"]} == names
     assert body["schema"]["required"] == ["q", "source", "target"]
 
 
@@ -552,6 +554,35 @@ def test_everything_is_inside() -> None:
 def test_a_name_of_a_model_stays_text() -> None:
     text, _ = render_page(LANGUAGES, {})
     assert r'"\u003c/script\u003e\u003cb\u003e\u0026"' in text and "<b>" not in text
+
+
+def test_the_alignment_is_of_each_text_and_only_if_it_is_asked_for() -> None:
+    with served() as client:
+        assert "alignment" not in ask(client, q="a dog")
+        assert ask(client, q="a dog\r\n\nruns - a", alignment=True)["alignment"] == "0-0 1-1 2-2 4-4"
+        texts = ["a", "a dog\n7 b", "7", ""]
+        assert ask(client, q=texts, alignment=True)["alignment"] == ["0-0", "0-0 1-1 2-2 3-3", "", ""]
+        assert ask(client, q="a dog", target="en", alignment=True)["alignment"] == "", "it came back unchanged"
+        answer = ask(client, q="a dog", alternatives=2, alignment=True)
+        assert answer["alignment"] == "0-0 1-1" and len(answer["alternatives"]) == 2
+        fields = {"q": "a dog", "source": "en", "target": "de", "alignment": "true"}
+        assert client.post("/translate", data=fields).json()["alignment"] == "0-0 1-1"
+        for other, problem in (({"format": "html"}, "not available for html"), ({"alignment": "x"}, "alignment")):
+            refused = client.post("/translate", json={**fields, **other})
+            assert refused.status_code == 400 and problem in refused.json()["error"]
+
+
+def test_alignments_are_computed_by_the_threads_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list[str]()
+
+    class Noting(Upper):
+        def align(self, texts: Sequence[list[Hypothesis]]) -> list[str]:
+            names.append(threading.current_thread().name)
+            return super().align(texts)
+
+    with served(Noting()) as client:
+        ask(client, q=["a dog", "runs"], alignment=True)
+    assert names and all(name.startswith("translation") for name in names)
 
 
 def test_quality_is_of_each_line_and_only_if_it_is_asked_for() -> None:
