@@ -35,7 +35,6 @@ from mtx.formatting import counted, format_duration
 from mtx.machine import num_cores
 from mtx.scoring.metrics import METRICS, Scores, TestSet
 from mtx.storage import durable
-from mtx.storage.durable import Json
 from mtx.storage.run_files import SCORES
 from mtx.storage.streams import progress
 from mtx.storage.text_files import printable
@@ -43,7 +42,7 @@ from mtx.storage.text_files import printable
 logger = logging.getLogger(__name__)
 
 _COMET_MODEL = "Unbabel/wmt22-comet-da"
-_COMET_CHARS_PER_S = 400  # on one core, see docs/benchmarks.md
+_COMET_BYTES_PER_S = 450  # on one core, see docs/benchmarks.md
 _INSTALL_COMET = "python3.11 -m venv comet; comet/bin/pip install unbabel-comet 'setuptools<81'"
 _FIRST_ANSWER_S = 600.0  # a program may load or download a model before it
 _NEXT_ANSWER_S = 120.0
@@ -58,12 +57,12 @@ class CommandMetric:
     Attributes:
         command: as it is stored and shown; `comet:MODEL` for COMET.
         words: the program and its arguments.
-        chars_per_s: the characters of text that it reads on one core, without a GPU; None if unknown.
+        bytes_per_s: of the rows that it reads on one core, without a GPU; None if unknown.
     """
 
     command: str
     words: list[str]
-    chars_per_s: int | None = None
+    bytes_per_s: int | None = None
 
 
 def choose_commands(
@@ -88,7 +87,7 @@ def choose_commands(
                 raise UsageError(f"-m {name}: expected --metric-python PATH, the Python of COMET", _INSTALL_COMET)
             model = model or _COMET_MODEL
             words = [str(comet_python), "-I", str(Path(__file__).with_name("comet_metric.py")), model]
-            chosen.append(CommandMetric(f"comet:{model}", words, _COMET_CHARS_PER_S))
+            chosen.append(CommandMetric(f"comet:{model}", words, _COMET_BYTES_PER_S))
         elif name not in METRICS:
             raise UsageError(f"-m {name}: expected {', '.join(METRICS)}, comet or comet:MODEL")
     if command is not None:
@@ -104,31 +103,35 @@ def choose_commands(
     return chosen
 
 
-def score_by_command(metric: CommandMetric, test_set: TestSet) -> tuple[str, Json]:
+def score_by_command(metric: CommandMetric, test_set: TestSet) -> tuple[str, durable.Json]:
     """The name of a metric, and its entry in scores.json for a test set that was `translated`.
 
     Raises:
         MtxError: if the program fails, or answers with anything but a number for each row.
     """
+    rows = _rows(test_set)
     num_rows = len(test_set.references)
     notes = ""
     if test_set.more_references:
         notes = " against the first reference"
-    if metric.chars_per_s:
-        num_chars = sum(map(len, (*test_set.sources, *test_set.translations, *test_set.references)))
-        notes += f"; without a GPU about {format_duration(num_chars / metric.chars_per_s)} on one core"
+    if metric.bytes_per_s:
+        notes += f"; without a GPU about {format_duration(len(rows) / metric.bytes_per_s)} on one core"
     logger.info("%s: scoring %s by %s%s", test_set.name, counted(num_rows, "sentence"), metric.command, notes)
-    rows = _rows(test_set)
     lines = _run(metric, rows, num_rows)
     signature = metric.command
     if lines and lines[0].startswith("#"):
         signature = lines.pop(0)[1:]
     if len(lines) != num_rows:
         raise MtxError(f"{metric.command}: expected {num_rows:,} numbers, got {len(lines):,}")
-    numbers = list(map(_number, lines))
-    for line, number in zip(lines, numbers, strict=True):
+    numbers = list[float]()
+    for line in lines:
+        try:
+            number = float(line)
+        except ValueError:
+            number = math.nan
         if not math.isfinite(number):
-            raise MtxError(f"{metric.command}: expected a number, got {printable(line)[:80]!r}")
+            raise MtxError(f"{metric.command}: answer {len(numbers) + 1:,}: expected a number, got {line[:80]!r}")
+        numbers.append(number)
     mean = SentenceMean(numbers, printable(signature.strip()))
     if mean.name in _TAKEN_NAMES:
         raise MtxError(f"{metric.command}: its name is {mean.name!r}; expected another name than those of mtx")
@@ -153,14 +156,8 @@ def stored_entries(directory: Path, test_set: TestSet) -> Scores:
 def _rows(test_set: TestSet) -> bytes:
     sources = map(clean_text, test_set.sources)
     rows = zip(sources, test_set.translations, test_set.references, strict=True)
-    return "".join(f"{json.dumps({'src': src, 'hyp': hyp, 'ref': ref})}\n" for src, hyp, ref in rows).encode()
-
-
-def _number(line: str) -> float:
-    try:
-        return float(line)
-    except ValueError:
-        return math.nan
+    objects = ({"src": src, "hyp": hyp, "ref": ref} for src, hyp, ref in rows)
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in objects).encode()
 
 
 def _run(metric: CommandMetric, rows: bytes, num_rows: int) -> list[str]:

@@ -165,7 +165,9 @@ def significance_tests(
         points = [system.score for system in system_scores]
         group_scores = list[GroupScore]()
         for group in groups:
-            p_value = None if group is baseline else difference_p_value(points, np.stack(resampled), baseline, group)
+            p_value = None
+            if group is not baseline:
+                p_value = difference_p_value(points, np.stack(resampled), baseline, group, key in METRICS)
             runs = [points[index] for index in group]
             deviation = statistics.stdev(runs) if len(runs) > 1 else None
             group_scores.append(GroupScore(statistics.fmean(runs), deviation, p_value))
@@ -206,7 +208,11 @@ def _resample(
 
 
 def difference_p_value(
-    scores: Sequence[float], resampled: NDArray[np.float64], first: list[int], second: list[int]
+    scores: Sequence[float],
+    resampled: NDArray[np.float64],
+    first: list[int],
+    second: list[int],
+    is_sacrebleus: bool = True,
 ) -> float:
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
@@ -218,6 +224,7 @@ def difference_p_value(
         scores: the score of each run on the test set.
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
         first, second: the runs of the two groups, as indices.
+        is_sacrebleus: whether two single runs are compared exactly as sacreBLEU does.
     """
     groups = [np.take(scores, runs) for runs in (first, second)]
     difference = abs(float(groups[1].mean() - groups[0].mean()))
@@ -225,8 +232,13 @@ def difference_p_value(
         return 1.0
     spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
     if not spreads:
-        sizes = np.abs(resampled[second[0]] - resampled[first[0]])
-        return float(np.count_nonzero(sizes - sizes.mean() > difference) + 1) / (len(sizes) + 1)
+        gaps = resampled[second[0]] - resampled[first[0]]
+        if is_sacrebleus:  # it counts one side only, so one pair of equal systems in ten differs
+            gaps = np.abs(gaps)
+            deviations = gaps - gaps.mean()
+        else:
+            deviations = np.abs(gaps - gaps.mean())
+        return float(np.count_nonzero(deviations > difference) + 1) / (len(gaps) + 1)
     is_single = len(spreads) == 1
     parts = list[tuple[float, int]]()  # of the variance: s²/n of each group, with its degrees of freedom
     for variance, number in spreads:
