@@ -1,6 +1,5 @@
 """`mtx evaluate`, `mtx compare` and `mtx report`: how good a model is, which is better, and what a run was like."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,18 @@ from mtx.formatting import mtx_command
 from mtx.storage.run_files import find_model, is_run, require_models, require_run
 from mtx.storage.text_files import printable
 
-Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
+METRICS = option(
+    "NAME",
+    "bleu, chrf, ter, chrf++, comet or comet:MODEL; may be repeated.  [default: bleu, chrf and ter]",
+    "-m",
+    "--metrics",
+)
+METRIC_PYTHON = option("PATH", "For comet: the Python of an environment with COMET.", "--metric-python")
+METRIC_COMMAND = option(
+    "COMMAND",
+    "Also score by this program: JSON with src, hyp and ref a line in, a number a line out.",
+    "--metric-command",
+)
 
 
 @takes(*DIRECTION, *BEAM, "device", "batch_tokens")
@@ -38,6 +48,9 @@ def evaluate(
     protocol: Literal["aiayn", "multi30k-lc"] | None = option(
         "NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."
     ),
+    metrics: list[str] | None = METRICS,
+    metric_python: Path | None = METRIC_PYTHON,
+    metric_command: str | None = METRIC_COMMAND,
     robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
     glossary: Path | None = GLOSSARY,
     fit_quality: bool = flag("--fit-quality", "Fit the estimate of quality on --src and --ref instead."),
@@ -47,7 +60,8 @@ def evaluate(
 ) -> None:
     """Score a model on its test sets, or a file of translations.
 
-    The scores are BLEU, chrF and TER, with sacreBLEU's signatures.
+    The scores are BLEU, chrF and TER, with sacreBLEU's signatures. Metrics of other programs, such as COMET, are
+    stored with a run.
     """
     problems = {
         "expected MODEL or --hyp FILE": bool(model) == bool(hyp),
@@ -67,7 +81,9 @@ def evaluate(
                 "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE",
             )
     from mtx.evaluation import protocols, test_sets
+    from mtx.evaluation.metric_process import choose_commands
     from mtx.evaluation.test_set_scores import (
+        ChosenMetrics,
         evaluate_run,
         score_file,
         score_lines,
@@ -75,7 +91,10 @@ def evaluate(
         score_with_glossary,
         translate,
     )
+    from mtx.scoring.metrics import DEFAULT_METRICS
 
+    names = metrics or DEFAULT_METRICS
+    by_command = choose_commands(names, metric_python, metric_command, has_source=bool(src or not ref))
     scores = dict[str, Any]()
     translator: Any = None
     root = Path(model or "")
@@ -90,7 +109,8 @@ def evaluate(
         if testset:
             direction = direction or f"{translator.src}-{translator.tgt}"
     tgt = translator.tgt if translator and not testset and (ref or protocol) else test_sets.target_language(direction)
-    published = protocol and protocols.Protocol(protocol, tgt)
+    published = protocols.Protocol(protocol, tgt) if protocol else None
+    chosen = ChosenMetrics(names, by_command, published)
     if fit_quality and src and ref:
         from mtx.evaluation import quality_fit
 
@@ -101,19 +121,22 @@ def evaluate(
     elif testset:
         sets = [test_sets.sacrebleu_test_set(testset, direction or "")]
     else:
-        scores = {} if glossary else evaluate_run(translator, root, published)
+        scores = {} if glossary else evaluate_run(translator, root, chosen)
         sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
         name = test_set.name
         if hyp:
-            scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
+            scores[hyp.name if ref else name] = score_file(hyp, test_set, chosen)
         elif glossary:
-            scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, published)
+            scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, chosen)
         elif name not in scores:
-            scores[name] = score_translations(translate(translator, test_set), published)
+            scores[name] = score_translations(translate(translator, test_set), chosen)
         for copy in test_sets.changed_copies(test_set) if robust else ():
-            scores[copy.name] = score_translations(translate(translator, copy), published)
-    lines = (line for name, values in scores.items() for line in score_lines(name, values))
+            scores[copy.name] = score_translations(translate(translator, copy), chosen)
+    for values in scores.values():
+        for metric in values.keys() & {*DEFAULT_METRICS} - {*names}:  # stored, but not chosen
+            del values[metric]
+    lines = (line for name, values in scores.items() for line in score_lines(name, values, bool(metrics)))
     print_result(scores, lines, as_json)
 
 
@@ -126,9 +149,9 @@ def compare(
     src: Path | None = option("FILE", "Source text for models to translate."),
     direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
     test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
-    metrics: list[Metric] | None = option(
-        "NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"
-    ),
+    metrics: list[str] | None = METRICS,
+    metric_python: Path | None = METRIC_PYTHON,
+    metric_command: str | None = METRIC_COMMAND,
     fail_if_worse: bool = flag(
         "--fail-if-worse", "Exit with code 3 if a system is significantly worse than the first."
     ),
@@ -142,7 +165,7 @@ def compare(
 ) -> None:
     """Compare runs, models or files, with significance tests.
 
-    The scores are BLEU, chrF and TER. Runs that differ only in their seed count as one system.
+    The scores are BLEU, chrF and TER, or those of -m. Runs that differ only in their seed count as one system.
     """
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
@@ -157,10 +180,13 @@ def compare(
             "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several",
         )
     from mtx.evaluation import comparison, test_sets
-    from mtx.evaluation.test_set_scores import system_outputs
+    from mtx.evaluation.metric_process import choose_commands
+    from mtx.evaluation.test_set_scores import measure, system_outputs
     from mtx.runs.run_directory import unfinished
-    from mtx.scoring.metrics import METRICS, warn_about_bleu
+    from mtx.scoring.metrics import DEFAULT_METRICS, warn_about_bleu
 
+    names = metrics or DEFAULT_METRICS
+    by_command = choose_commands(names, metric_python, metric_command, has_source=bool(src or not ref))
     if ref:
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     else:
@@ -172,7 +198,10 @@ def compare(
         tgt = text.tgt or next((translator.tgt for translator in translators.values()), "")
         outputs, references = system_outputs(text, systems, translators)
         warn_about_bleu(text.name, references, tgt)
-        comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)
+        if by_command:
+            comparison.check_lengths(outputs, references)
+            outputs = [measure(system, references, text, by_command) for system in outputs]
+        comparisons[text.name] = comparison.compare(outputs, references, names, tgt, groups)
     runs = list(filter(is_run, systems))
     results = comparison.Results(
         runs=list(map(str, runs)),

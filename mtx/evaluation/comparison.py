@@ -20,7 +20,7 @@ from mtx.errors import DataError
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
 from mtx.runs.run_directory import load_config
-from mtx.scoring.metrics import METRICS, Pairs, bleu, parts_of, too_short_for_bleu
+from mtx.scoring.metrics import DEFAULT_METRICS, Pairs, bleu, digits_of, parts_of, too_short_for_bleu
 from mtx.storage.run_files import RunLayout, is_run, recorded_text
 
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
@@ -152,7 +152,7 @@ class Comparison:
         metrics = [metric for metric in self.metrics if name in ("", metric.name)]
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
-        means = ", ".join(f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)
+        means = ", ".join(f"{metric.name} {metric.groups[0].cells(metric.digits)[0]}" for metric in metrics)
         return [f"the {len(self.names)} runs differ only in their seeds: {means}"] if self.has_seeds() else []
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
@@ -175,8 +175,8 @@ class Comparison:
         if max(num_runs, num_baseline) > 1:
             test = f"{counted(num_runs, 'run')} against {num_baseline}, over seeds and sentences"
         return (
-            f"{group.label} is {'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} "
-            f"{metric.name}, {significance} (p {p_text(p_value)}, {test})"
+            f"{group.label} is {'better' if gain > 0 else 'worse'} than {baseline.label} by "
+            f"{abs(gain):.{metric.digits}f} {metric.name}, {significance} (p {p_text(p_value)}, {test})"
         )
 
     def scores(self) -> list[list[str]]:
@@ -186,11 +186,12 @@ class Comparison:
             first, *more = group.members
             rows.append([group.label, str(1 + len(more)) if self.has_seeds() else ""])
             for metric in self.metrics:
-                mean, p_value = metric.groups[number].cells()
-                rows[-1] += [mean, "" if more else metric.systems[first].cells()[1], p_value]
+                mean, p_value = metric.groups[number].cells(metric.digits)
+                rows[-1] += [mean, "" if more else metric.systems[first].cells(metric.digits)[1], p_value]
             for member in group.members if more else ():
-                cells = (cell for metric in self.metrics for cell in (*metric.systems[member].cells(), ""))
-                rows.append([f"  {self.names[member]}", "", *cells])
+                rows.append([f"  {self.names[member]}", ""])
+                for metric in self.metrics:
+                    rows[-1] += [*metric.systems[member].cells(metric.digits), ""]
         columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
         return [[*row] for row in zip(*columns, strict=True)]
 
@@ -203,23 +204,21 @@ class Comparison:
 def compare(
     systems: Sequence[System],
     references: list[str],
-    metrics: Collection[str] = METRICS,
+    metrics: Collection[str] = DEFAULT_METRICS,
     tgt: str = "",
     groups: Sequence[Group] = (),
 ) -> Comparison:
     """Compare systems, or groups of them, with the first, the baseline.
 
     Args:
-        metrics: some of bleu, chrf and ter.
+        metrics: some of `METRICS`; the systems may have further ones, see `System.measured`.
         tgt: target language, which determines BLEU's tokenizer and the unit of lengths.
         groups: from `groups_of`; by default each system is a group.
 
     Raises:
         DataError: if a system has more or fewer lines than there are references, or there are none.
     """
-    for system in systems:
-        if len(system.hypotheses) != len(references):
-            raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
+    check_lengths(systems, references)
     tokenizer = tokenizer_of(tgt, references)
     names = [system.name for system in systems]
     groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
@@ -243,17 +242,29 @@ def compare(
     return Comparison(names, len(references), [*groups], tested_metrics, decided_by, unit, lengths)
 
 
+def check_lengths(systems: Sequence[System], references: Sequence[str]) -> None:
+    """Raise a DataError if a system has more or fewer lines than there are references, or there are none."""
+    for system in systems:
+        if len(system.hypotheses) != len(references):
+            raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
+    if not references:
+        raise DataError("nothing to score: no lines")
+
+
 def mean_tables(comparisons: Mapping[str, Comparison], pairs: Pairs) -> dict[str, list[list[str]]]:
     """For each test set with several directions, the mean scores of the groups as a table with a head."""
     tables = {}
     for name, parts in parts_of(comparisons, pairs).items():
-        metrics = [*zip(*(comparisons[part].metrics for part in parts), strict=False)]  # TER, the last, may be missing
-        rows = []
+        by_name = [{metric.name: metric for metric in comparisons[part].metrics} for part in parts]
+        shared = [metric for metric in by_name[0] if all(metric in metrics for metrics in by_name)]  # perhaps not TER
+        rows = [["", *shared]]
         for number, group in enumerate(comparisons[parts[0]].groups):
-            means = [fmean(direction.groups[number].mean for direction in metric) for metric in metrics]
-            rows.append([group.label, *(f"{mean:.2f}" for mean in means)])
+            rows.append([group.label])
+            for metric in shared:
+                mean = fmean(metrics[metric].groups[number].mean for metrics in by_name)
+                rows[-1].append(f"{mean:.{digits_of(metric)}f}")
         if len(parts) > 1:
-            tables[f"{name}, mean of {len(parts)} directions"] = [["", *(metric[0].name for metric in metrics)], *rows]
+            tables[f"{name}, mean of {len(parts)} directions"] = rows
     return tables
 
 

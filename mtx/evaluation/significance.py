@@ -12,14 +12,16 @@ tests.
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.scoring.metrics import METRICS, score
+from mtx.errors import DataError
+from mtx.scoring.metrics import METRICS, Scores, digits_of, score
 
 _NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
 _SEED = 12345  # likewise
@@ -28,12 +30,36 @@ _LEAST_P = 0.0001  # that is shown as a number
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
 
+class SentenceMean:
+    """A metric whose score is the mean of a number for each sentence, with the methods of sacreBLEU's metrics."""
+
+    def __init__(self, sentences: Sequence[float], signature: str):
+        self.name = signature.partition("|")[0].strip()[:40]
+        self._sentences = sentences
+        self._signature = signature
+
+    def get_signature(self) -> str:
+        return self._signature
+
+    def _extract_corpus_statistics(self, hypotheses: Any, references: Any) -> list[list[float]]:
+        return [[number, 1.0] for number in self._sentences]
+
+    def _compute_score_from_stats(self, sums: list[float]) -> SimpleNamespace:
+        total, num_sentences = sums
+        return SimpleNamespace(score=total / num_sentences)
+
+
 @dataclass(frozen=True)
 class System:
-    """The hypotheses of one system, one line for each sentence."""
+    """The hypotheses of one system, one line for each sentence.
+
+    Attributes:
+        measured: scores by metrics of commands, see `metric_process.py`.
+    """
 
     name: str
     hypotheses: list[str]
+    measured: Mapping[str, SentenceMean] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,9 +69,10 @@ class SystemScore:
     score: float
     interval: tuple[float, float]
 
-    def cells(self) -> tuple[str, str]:
-        """The score and the interval as text."""
-        return f"{self.score:.2f}", "{:.1f} to {:.1f}".format(*self.interval)
+    def cells(self, digits: int = 2) -> tuple[str, str]:
+        """The score with so many digits after the point, and the interval with one fewer."""
+        low, high = (f"{end:.{digits - 1}f}" for end in self.interval)
+        return f"{self.score:.{digits}f}", f"{low} to {high}"
 
 
 @dataclass(frozen=True)
@@ -63,11 +90,11 @@ class GroupScore:
     deviation: float | None
     p_value: float | None
 
-    def cells(self) -> tuple[str, str]:
+    def cells(self, digits: int = 2) -> tuple[str, str]:
         """The mean with its sample standard deviation, and the p-value, as text; empty where there is none."""
-        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.{digits}f}"
         p_value = "" if self.p_value is None else p_text(self.p_value).removeprefix("= ")
-        return f"{self.mean:.2f}{deviation}", p_value
+        return f"{self.mean:.{digits}f}{deviation}", p_value
 
 
 def p_text(p_value: float) -> str:
@@ -79,13 +106,18 @@ def p_text(p_value: float) -> str:
 class MetricComparison:
     """One metric of all systems and of all groups, in their order.
 
-    `signature` is sacreBLEU's, with seed and number of samples.
+    `signature` is the metric's, with seed and number of samples.
     """
 
     name: str
     signature: str
     systems: list[SystemScore]
     groups: list[GroupScore]
+
+    @property
+    def digits(self) -> int:
+        """See `digits_of`."""
+        return digits_of(self.name)
 
     def gain(self, index: int) -> float:
         """The number of points by which a group is better than the first one; TER counts errors."""
@@ -109,25 +141,37 @@ def significance_tests(
 
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `difference_p_value`.
     """
-    scores_by_system = [
-        score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems
+    scores_by_system: list[Scores] = [
+        score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics)
+        | {command: _resample(mean, ()) for command, mean in system.measured.items()}
+        for system in systems
     ]
     comparisons = list[MetricComparison]()
     baseline = groups[0]
-    for key in METRICS:
+    for key in scores_by_system[0]:
         if not all(key in scores for scores in scores_by_system):
             continue
-        system_scores, [signature, *_], resampled = zip(*(scores[key] for scores in scores_by_system), strict=True)
-        signature.update("seed", str(_SEED))
-        signature.update("bs", _NUM_SAMPLES)
+        system_scores, signatures, resampled = zip(*(scores[key] for scores in scores_by_system), strict=True)
+        if len({*map(str, signatures)}) > 1:
+            raise DataError(
+                f"{key}: the systems have different signatures: {', '.join(map(str, signatures))}",
+                "score the runs again by the same metric: mtx evaluate RUN -m ...",
+            )
+        signature = signatures[0]
+        if key in METRICS:
+            signature.update("seed", str(_SEED))
+            signature.update("bs", _NUM_SAMPLES)
+        name = METRICS.get(key) or systems[0].measured[key].name
         points = [system.score for system in system_scores]
         group_scores = list[GroupScore]()
         for group in groups:
-            p_value = None if group is baseline else difference_p_value(points, np.stack(resampled), baseline, group)
+            p_value = None
+            if group is not baseline:
+                p_value = difference_p_value(points, np.stack(resampled), baseline, group, key in METRICS)
             runs = [points[index] for index in group]
             deviation = statistics.stdev(runs) if len(runs) > 1 else None
             group_scores.append(GroupScore(statistics.fmean(runs), deviation, p_value))
-        comparisons.append(MetricComparison(METRICS[key], str(signature), [*system_scores], group_scores))
+        comparisons.append(MetricComparison(name, str(signature), [*system_scores], group_scores))
     return comparisons
 
 
@@ -164,7 +208,11 @@ def _resample(
 
 
 def difference_p_value(
-    scores: Sequence[float], resampled: NDArray[np.float64], first: list[int], second: list[int]
+    scores: Sequence[float],
+    resampled: NDArray[np.float64],
+    first: list[int],
+    second: list[int],
+    is_sacrebleus: bool = True,
 ) -> float:
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
@@ -176,6 +224,7 @@ def difference_p_value(
         scores: the score of each run on the test set.
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
         first, second: the runs of the two groups, as indices.
+        is_sacrebleus: whether two single runs are compared exactly as sacreBLEU does.
     """
     groups = [np.take(scores, runs) for runs in (first, second)]
     difference = abs(float(groups[1].mean() - groups[0].mean()))
@@ -183,8 +232,13 @@ def difference_p_value(
         return 1.0
     spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
     if not spreads:
-        sizes = np.abs(resampled[second[0]] - resampled[first[0]])
-        return float(np.count_nonzero(sizes - sizes.mean() > difference) + 1) / (len(sizes) + 1)
+        gaps = resampled[second[0]] - resampled[first[0]]
+        if is_sacrebleus:  # it counts one side only, so one pair of equal systems in ten differs
+            gaps = np.abs(gaps)
+            deviations = gaps - gaps.mean()
+        else:
+            deviations = np.abs(gaps - gaps.mean())
+        return float(np.count_nonzero(deviations > difference) + 1) / (len(gaps) + 1)
     is_single = len(spreads) == 1
     parts = list[tuple[float, int]]()  # of the variance: s²/n of each group, with its degrees of freedom
     for variance, number in spreads:

@@ -11,8 +11,8 @@ For `mtx compare`, `system_outputs` collects the hypotheses of several systems, 
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,14 +26,18 @@ from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DataError
 from mtx.evaluation.comparison import compare
+from mtx.evaluation.metric_process import CommandMetric, score_by_command, stored_entries
 from mtx.evaluation.protocols import LANGUAGES, Protocol
-from mtx.evaluation.significance import System, p_text, score_with_interval
+from mtx.evaluation.significance import SentenceMean, System, p_text, score_with_interval
 from mtx.evaluation.test_sets import load_lines
 from mtx.runs.run_directory import hold_lock, load_config
 from mtx.scoring.metrics import (
+    DEFAULT_METRICS,
+    METRICS,
     Scores,
     TestSet,
     mean_scores,
+    metric_line,
     normalize_lines,
     parts_of,
     score,
@@ -50,6 +54,24 @@ from mtx.training.validation import tests_of
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class ChosenMetrics:
+    """The metrics that `mtx evaluate` computes.
+
+    Attributes:
+        own: some of `METRICS`; the default ones are always stored with a run.
+        by_command: those that programs outside mtx compute.
+        protocol: a published way to compute BLEU.
+    """
+
+    own: Collection[str] = DEFAULT_METRICS
+    by_command: Sequence[CommandMetric] = ()
+    protocol: Protocol | None = None
+
+
+DEFAULT = ChosenMetrics()
+
+
 def translate(translator: Translator, test_set: TestSet) -> TestSet:
     """The test set as a translator has `translated` it, in the direction of the test set if it has that."""
     if (test_set.src, test_set.tgt) in translator.directions:
@@ -57,7 +79,7 @@ def translate(translator: Translator, test_set: TestSet) -> TestSet:
     return test_set.translated(translator.translate(test_set.sources), translator.tokenizer.normalization)
 
 
-def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
+def score_file(path: Path, test_set: TestSet, metrics: ChosenMetrics = DEFAULT) -> Scores:
     """Score a file of hypotheses against the references of a test set.
 
     Raises:
@@ -75,7 +97,7 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
                 f"{num_references / len(hypotheses):.0%} of the references; "
                 "scores are valid only if both have the same form"
             )
-    return score_translations(test_set.translated(hypotheses, "none"), protocol)
+    return score_translations(test_set.translated(hypotheses, "none"), metrics)
 
 
 # Forms that lower the scores if only the hypotheses or only the references have them
@@ -87,8 +109,8 @@ FORMS: dict[str, Callable[[str], object]] = {
 }
 
 
-def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> Scores:
-    """The scores of a test set that was `translated`, with BLEU by a published protocol too."""
+def score_translations(test_set: TestSet, metrics: ChosenMetrics = DEFAULT) -> Scores:
+    """The scores of a test set that was `translated`."""
     references = test_set.references
     warn_about_bleu(test_set.name, references, test_set.tgt, test_set.sources, test_set.src)
     tgt = test_set.tgt or language_of(references)
@@ -97,15 +119,22 @@ def score_translations(test_set: TestSet, protocol: Protocol | None = None) -> S
             logger.warning(
                 "%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, actual_language, tgt
             )
-    scores = score(test_set.translations, references, test_set.tgt, test_set.more_references, score_with_interval)
-    if protocol is not None:
-        scores[protocol.name] = protocol.score(test_set.translations, references, *test_set.more_references)
-    return scores
+    more_references = test_set.more_references
+    scores = score(test_set.translations, references, test_set.tgt, more_references, score_with_interval, metrics.own)
+    if protocol := metrics.protocol:
+        scores[protocol.name] = protocol.score(test_set.translations, references, *more_references)
+    return scores | dict(score_by_command(metric, test_set) for metric in metrics.by_command)
 
 
-def score_lines(name: str, scores: Scores) -> list[str]:
-    """What `mtx evaluate` prints: the scores, those of published protocols, and how many terms were used."""
-    lines = [score_line(name, scores)]
+def score_lines(name: str, scores: Scores, are_chosen: bool = False) -> list[str]:
+    """What `mtx evaluate` prints: the scores, those of published protocols, and how many terms were used.
+
+    Args:
+        are_chosen: whether -m has chosen the metrics of mtx; then each has a line of its own.
+    """
+    lines = [] if are_chosen else [score_line(name, scores)]
+    in_other_lines = {*LANGUAGES, "terms"} if are_chosen else {*LANGUAGES, "terms", *METRICS}
+    lines += [metric_line(name, metric, entry) for metric, entry in scores.items() if metric not in in_other_lines]
     for protocol in LANGUAGES:
         if bleu := scores.get(protocol):
             lines.append(f"{name} {protocol} BLEU {bleu['score']:.2f}  {bleu['signature']}")
@@ -142,6 +171,18 @@ def system_outputs(
     return systems, normalize_lines(test_set.references, normalization)
 
 
+def measure(system: System, references: list[str], test_set: TestSet, metrics: Sequence[CommandMetric]) -> System:
+    """A system with its scores by metrics of commands; what is stored for the same text is not computed again."""
+    translated = replace(test_set, translations=system.hypotheses, references=references)
+    stored = stored_entries(RunLayout(Path(system.name)).evaluation / test_set.name, translated).values()
+    entries = {entry["command"]: entry for entry in stored}
+    measured = {}
+    for metric in metrics:
+        entry = entries.get(metric.command) or score_by_command(metric, translated)[1]
+        measured[metric.command] = SentenceMean(entry["sentences"], entry["signature"])
+    return replace(system, measured=measured)
+
+
 class ScoresBefore(Hook):
     """Scores the initial model of a run into before/NAME before training, and the changes at the end."""
 
@@ -161,7 +202,7 @@ class ScoresBefore(Hook):
 
 
 def evaluate_tests(
-    translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
+    translator: Translator, data: PreparedData, config: Config, directory: Path, metrics: ChosenMetrics = DEFAULT
 ) -> dict[str, Scores]:
     """Translate and score every test set of a run, into `directory` with the run's own search options."""
     scores = dict[str, Scores]()
@@ -171,13 +212,13 @@ def evaluate_tests(
     for test_set in tests_of(data, config, options.beam_size):
         name = test_set.name
         test_set = translate(translator, test_set)
-        scores[name] = score_translations(test_set, protocol)
+        scores[name] = score_translations(test_set, replace(metrics, own={*DEFAULT_METRICS, *metrics.own}))
         if is_run_search:
-            write_test_set(directory / name, test_set, scores[name])
+            write_test_set(directory / name, test_set, stored_entries(directory / name, test_set) | scores[name])
     return scores | mean_scores(scores, config.data.language_pairs)
 
 
-def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
+def evaluate_run(translator: Translator, root: Path, metrics: ChosenMetrics = DEFAULT) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; its model directory does not change.
 
     Raises:
@@ -187,11 +228,11 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     config = load_config(paths)
     with hold_lock(paths):
         durable.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, protocol)
+        return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, metrics)
 
 
 def score_with_glossary(
-    translator: Translator, test_set: TestSet, protocol: Protocol | None = None
+    translator: Translator, test_set: TestSet, metrics: ChosenMetrics = DEFAULT
 ) -> tuple[Scores, Scores]:
     """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
     glossary = translator.glossary
@@ -201,7 +242,7 @@ def score_with_glossary(
         translator.use_glossary(terms)
         translated = translate(translator, test_set)
         used = count_used(glossary, translated.sources, translated.translations)
-        results.append({**score_translations(translated, protocol), "terms": used})
+        results.append({**score_translations(translated, metrics), "terms": used})
     without_glossary, with_glossary = results
     with_glossary["terms"]["used_without"] = without_glossary.pop("terms")["used"]
     return without_glossary, with_glossary

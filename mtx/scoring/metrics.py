@@ -25,7 +25,8 @@ from mtx.storage.text_files import Lines
 
 logger = logging.getLogger(__name__)
 
-METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
+METRICS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF++", "ter": "TER"}  # and their names
+DEFAULT_METRICS = ("bleu", "chrf", "ter")
 LONGEST_TER_S = 1800.0
 _FEW_WORDS = 0.85  # for each word of the source: en-de has 0.93, and en-crh, which is agglutinative, 0.82
 
@@ -109,6 +110,25 @@ def score_line(name: str, scores: Scores) -> str:
     )
 
 
+def metric_line(name: str, metric: str, entry: Mapping[str, Any]) -> str:
+    """The line of `mtx evaluate` for the entry of one metric on a test set."""
+    title = METRICS.get(metric, metric)
+    digits = digits_of(title)
+    interval = ""
+    if "interval" in entry:
+        low, high = entry["interval"]
+        interval = f" [{low:.{digits - 1}f}, {high:.{digits - 1}f}]"
+    return f"{name} {title} {entry['score']:.{digits}f}{interval}  {entry['signature']}"
+
+
+def digits_of(name: str) -> int:
+    """The number of digits after the point of a score by the metric with this name.
+
+    BLEU and the other metrics of mtx are 0 to 100. The numbers of a command, such as COMET's, are mostly 0 to 1.
+    """
+    return 2 if name in METRICS.values() else 4
+
+
 def parts_of(names: Iterable[str], pairs: Pairs) -> dict[str, list[str]]:
     """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean.
 
@@ -132,8 +152,9 @@ def mean_scores(scores: Mapping[str, Scores], pairs: Pairs) -> dict[str, Scores]
         if len(parts) == 1:
             continue
         means[name] = {}
-        for metric in METRICS:
-            if all(metric in scores[part] for part in parts):
+        for metric, entry in scores[parts[0]].items():
+            has_mean = metric in METRICS or "command" in entry
+            if has_mean and all(metric in scores[part] for part in parts):
                 means[name][metric] = {
                     "score": statistics.fmean(scores[part][metric]["score"] for part in parts),
                     "signature": f"mean of {len(parts)} language pairs",
@@ -166,10 +187,10 @@ def score(
     tgt: str = "",
     more_references: Sequence[Lines] = (),
     measure: Callable[..., Any] = corpus_score,
-    metrics: Collection[str] = METRICS,
+    metrics: Collection[str] = DEFAULT_METRICS,
     longest_ter_s: float = LONGEST_TER_S,
 ) -> Scores:
-    """Corpus BLEU, chrF2 and, unless it would take too long, TER, each with sacreBLEU's signature.
+    """Corpus scores by some metrics, without TER if it would take too long, each with sacreBLEU's signature.
 
     Args:
         tgt: target language, which determines BLEU's tokenizer together with the references (`tokenizer_of`).
@@ -190,7 +211,11 @@ def score(
     if not hypotheses:
         raise DataError("nothing to score: no lines")
 
-    by_name = {"bleu": BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF()}
+    by_name = {
+        "bleu": BLEU(tokenize=tokenizer_of(tgt, references)),
+        "chrf": CHRF(),
+        "chrf++": CHRF(word_order=2),
+    }
     if "ter" in metrics and not ter_takes_too_long(hypotheses, references, longest_ter_s):
         by_name["ter"] = TER()
     return {name: measure(metric, hypotheses, *streams) for name, metric in by_name.items() if name in metrics}

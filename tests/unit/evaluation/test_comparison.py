@@ -22,11 +22,12 @@ from mtx.evaluation.comparison import (
     differing_settings,
     draw_table,
     groups_of,
+    mean_tables,
     output_lines,
     setting_text,
     words,
 )
-from mtx.evaluation.significance import System, p_text
+from mtx.evaluation.significance import SentenceMean, System, p_text
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 
@@ -261,6 +262,17 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
 )
 def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
     assert words(text, tokenizer_of(language, [])) == units
+
+
+def test_means_over_directions_are_of_the_metrics_that_all_have() -> None:
+    def of(*metrics: str) -> Comparison:
+        means = {name: SentenceMean([0.25, 0.5], f"{name}|v:1") for name in metrics}
+        return compare([System("a", ["x", "y"], means), System("b", ["x", "y"], means)], ["x", "y"], ["bleu"])
+
+    tables = mean_tables({"t.en-de": of("mine", "other"), "t.de-en": of("other")}, [("en", "de"), ("de", "en")])
+    [(name, [head, *rows])] = tables.items()
+    assert (name, head) == ("t, mean of 2 directions", ["", "BLEU", "other"])
+    assert [row[2] for row in rows] == ["0.3750", "0.3750"]
 
 
 ROWS = [["", "BLEU"], ["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]

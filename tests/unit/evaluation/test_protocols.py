@@ -7,7 +7,7 @@ import pytest
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.protocols import Protocol, split_compounds
-from mtx.evaluation.test_set_scores import score_lines, score_translations
+from mtx.evaluation.test_set_scores import ChosenMetrics, score_lines, score_translations
 from mtx.formatting import install_command
 from mtx.scoring.metrics import Scores, TestSet
 
@@ -15,7 +15,7 @@ from mtx.scoring.metrics import Scores, TestSet
 def score(hypothesis: str, reference: str, name: str) -> Scores:
     """The scores of a German translation, with that of a protocol."""
     test_set = TestSet("t", "de", [], [reference]).translated([hypothesis], "none")
-    return score_translations(test_set, Protocol(name, "de"))
+    return score_translations(test_set, ChosenMetrics(protocol=Protocol(name, "de")))
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:

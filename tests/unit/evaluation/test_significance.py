@@ -9,8 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mtx.errors import DataError
 from mtx.evaluation.comparison import compare
-from mtx.evaluation.significance import GroupScore, MetricComparison, System, difference_p_value, student
+from mtx.evaluation.significance import (
+    GroupScore,
+    MetricComparison,
+    SentenceMean,
+    System,
+    difference_p_value,
+    significance_tests,
+    student,
+)
 
 WORDS = [f"wort{number}" for number in range(22)]
 
@@ -135,6 +144,34 @@ def test_sentences_that_favour_a_setting_count() -> None:
 def test_runs_that_are_all_equal() -> None:
     assert difference_p_value([30.0] * 4, np.ones((4, 9)), [0, 1], [2, 3]) == 1
     assert difference_p_value([30.0, 30.0, 31.0, 31.0], np.ones((4, 9)), [0, 1], [2, 3]) == 0
+
+
+def made_comparison(shift: float, seed: int) -> MetricComparison:
+    """Two systems with made numbers of 500 sentences: the second is better by `shift`."""
+    rng = np.random.default_rng(seed)
+    of_sentence = rng.normal(0.7, 0.2, 500)
+    systems = []
+    for name, gain in (("a", 0.0), ("b", shift)):
+        numbers = of_sentence + gain + rng.normal(0, 0.1, 500)
+        systems.append(System(name, ["x"] * 500, {"command": SentenceMean(numbers.tolist(), "made|v:1")}))
+    [comparison] = significance_tests(systems, ["x"] * 500, (), "", [[0], [1]])
+    assert (comparison.name, comparison.signature) == ("made", "made|v:1")
+    assert comparison.systems[0].score == pytest.approx(of_sentence.mean(), abs=0.02)
+    return comparison
+
+
+@pytest.mark.seconds
+def test_equal_systems_by_numbers_of_sentences_rarely_differ_and_better_ones_do() -> None:
+    p_values = [made_comparison(0, seed).groups[1].p_value or 0 for seed in range(100)]
+    assert 1 <= sum(1 for p_value in p_values if p_value < 0.05) <= 8
+    better = [made_comparison(0.03, seed) for seed in range(20)]
+    assert all((each.groups[1].p_value or 0) < 0.05 and each.gain(1) > 0 for each in better)
+
+
+def test_different_signatures_are_not_compared() -> None:
+    systems = [System(name, ["x"], {"command": SentenceMean([0.5], f"made|v:{name}")}) for name in "ab"]
+    with pytest.raises(DataError, match=r"^command: the systems have different signatures: made\|v:a, made\|v:b$"):
+        significance_tests(systems, ["x"], (), "", [[0], [1]])
 
 
 @pytest.mark.parametrize("of_setting", [0.0, 0.5])

@@ -139,6 +139,20 @@ def test_the_mean_of_a_test_set_is_over_its_directions() -> None:
     assert metrics.parts_of(scores, pairs) == metrics.parts_of(scores | means, pairs) == parts
 
 
+def test_metrics_of_programs_have_a_mean_and_published_protocols_have_none() -> None:
+    part = {
+        "bleu": {"score": 1.0},
+        "aiayn": {"score": 2.0},
+        "mine": {"score": 0.25, "command": "x", "interval": [0, 1]},
+    }
+    scores = {"t.en-de": part, "t.de-en": {**part, "mine": {"score": 0.75, "command": "x", "interval": [0, 1]}}}
+    means = metrics.mean_scores(scores, [("en", "de"), ("de", "en")])["t"]
+    assert {name: value["score"] for name, value in means.items()} == {"bleu": 1, "mine": 0.5}
+    assert metrics.metric_line("t", "mine", means["mine"]) == "t mine 0.5000  mean of 2 language pairs"
+    del scores["t.de-en"]["mine"]
+    assert [*metrics.mean_scores(scores, [("en", "de"), ("de", "en")])["t"]] == ["bleu"]
+
+
 def test_names_that_look_like_directions_are_none_in_a_run_of_one() -> None:
     names = ["dev.2019-01", "dev.2020-01", "news.in-domain"]
     assert metrics.parts_of(names, [("en", "de")]) == {name: [name] for name in names}
