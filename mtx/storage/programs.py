@@ -4,13 +4,16 @@ It reads its lines from a file and writes its messages to another one, so that n
 """
 
 import contextlib
+import math
 import os
-import selectors
+import select
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from mtx.errors import MtxError, UsageError, first_line
@@ -20,37 +23,44 @@ _MAX_LINE_BYTES = 1 << 20
 _MESSAGE_BYTES = 1 << 12  # of the end of stderr
 
 
+def find_program(command: str) -> list[str]:
+    """The words of a command line, as a shell divides them.
+
+    Raises:
+        UsageError: it has unclosed quotes, or there is no such program.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{command}: {first_line(error)}", "quotes come in pairs") from None
+    if not words or not shutil.which(words[0]):
+        raise UsageError(f"{command!r}: there is no such program", "sh -c '...' runs what only a shell understands")
+    return words
+
+
 @contextlib.contextmanager
 def run_on_lines(
-    command: str, lines: Iterable[str], first_s: float | None = None, each_s: float | None = None
+    name: str, words: Sequence[str], lines: Iterable[str], first_s: float | None = None, next_s: float | None = None
 ) -> Iterator[Iterator[str]]:
     """Starts a program on lines; at the end of the context it is killed, with all processes that it has started.
 
     Args:
-        command: its words as in a shell, which is not used.
+        name: for messages.
+        words: the program and its arguments, see `find_program`.
         lines: its stdin. All are read before it starts.
-        first_s: the longest time until it writes, in seconds; None for any.
-        each_s: the longest time until it writes again, or ends.
+        first_s: the longest time until it writes a line, in seconds; None for any.
+        next_s: the longest time until it writes another one, or ends.
 
     Yields:
         The lines that it writes to stdout, as they arrive. Reading them raises an MtxError if it exits with another
         code than 0, takes too long, or writes a line of more than a megabyte.
-
-    Raises:
-        UsageError: it cannot be started.
     """
     with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as messages:
         text.writelines(line.encode(errors="replace") + b"\n" for line in lines)
         text.seek(0)
+        process = subprocess.Popen(words, stdin=text, stdout=subprocess.PIPE, stderr=messages, start_new_session=True)
         try:
-            words = shlex.split(command)
-            process = subprocess.Popen(
-                words, stdin=text, stdout=subprocess.PIPE, stderr=messages, start_new_session=True
-            )
-        except (OSError, ValueError, IndexError) as error:  # ValueError: quotes that are not closed
-            raise UsageError(f"the command {command!r} cannot be started: {first_line(error)}") from None
-        try:
-            yield _read_answers(process, printable(words[0]), messages, first_s, each_s)
+            yield _read_answers(process, printable(name), messages, first_s, next_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -60,34 +70,39 @@ def run_on_lines(
 
 
 def _read_answers(
-    process: subprocess.Popen[bytes], program: str, messages: IO[bytes], first_s: float | None, each_s: float | None
+    process: subprocess.Popen[bytes], name: str, messages: IO[bytes], first_s: float | None, next_s: float | None
 ) -> Iterator[str]:
-    assert process.stdout
-    unfinished_line = b""
-    limit_s = first_s
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while selector.select(limit_s):
-                limit_s = each_s
-                data = os.read(process.stdout.fileno(), 1 << 16)
-                *lines, unfinished_line = (unfinished_line + data).split(b"\n")
-                for line in lines:
-                    yield line.decode(errors="replace")
-                if len(unfinished_line) > _MAX_LINE_BYTES:
-                    raise MtxError(f"{program}: writes a line of more than {_MAX_LINE_BYTES:,} bytes")
-                if not data:
-                    break
-            else:
-                raise TimeoutError
-        if unfinished_line:
-            yield unfinished_line.decode(errors="replace")
-        code = process.wait(each_s)
+        yield from _read_lines(process.stdout, first_s, next_s)
+        code = process.wait(next_s)
     except (TimeoutError, subprocess.TimeoutExpired):
-        raise MtxError(f"{program}: no answer for {limit_s:.0f} seconds{_last_message(messages)}") from None
+        raise MtxError(f"{name} takes too long to answer{_last_message(messages)}") from None
+    except OverflowError:
+        raise MtxError(f"{name} writes a line of more than {_MAX_LINE_BYTES:,} bytes") from None
     if code:
         reason = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        raise MtxError(f"{program} {reason}{_last_message(messages)}")
+        raise MtxError(f"{name} {reason}{_last_message(messages)}")
+
+
+def _read_lines(stream: IO[bytes] | None, first_s: float | None, next_s: float | None) -> Iterator[str]:
+    """The lines of a pipe; TimeoutError if one does not come in time, OverflowError if it is too long."""
+    assert stream
+    unfinished_line = b""
+    deadline = math.inf if first_s is None else time.monotonic() + first_s
+    while select.select([stream], [], [], None if deadline == math.inf else max(0, deadline - time.monotonic()))[0]:
+        data = os.read(stream.fileno(), 1 << 16)
+        *lines, unfinished_line = (unfinished_line + data).split(b"\n")
+        if not data and unfinished_line:
+            lines.append(unfinished_line)
+        for line in lines:
+            yield line.decode(errors="replace")
+        if not data:
+            return
+        if len(unfinished_line) > _MAX_LINE_BYTES:
+            raise OverflowError
+        if lines:
+            deadline = math.inf if next_s is None else time.monotonic() + next_s
+    raise TimeoutError
 
 
 def _last_message(messages: IO[bytes]) -> str:

@@ -26,7 +26,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError, first_line
 from mtx.formatting import counted
 from mtx.storage import durable
-from mtx.storage.programs import run_on_lines
+from mtx.storage.programs import find_program, run_on_lines
 from mtx.storage.resumable import Blocks, MisalignedError
 from mtx.storage.text_files import printable
 
@@ -140,6 +140,7 @@ class CommandTeacher(OutsideTeacher):
     """A program that reads all lines that are left, and writes a translation of each, at once or at its end."""
 
     def __init__(self, command: str, language: str):
+        self._words = find_program(command)
         super().__init__(command, {"command": command}, language)
 
     def translate(self, blocks: Blocks) -> Iterator[list[str]]:
@@ -157,7 +158,7 @@ class CommandTeacher(OutsideTeacher):
 
         started = time.monotonic()
         num_lines = 0
-        with run_on_lines(self.name, send()) as answers:
+        with run_on_lines(self.name, self._words, send()) as answers:
             while num_lines < num_sent:
                 expected = min(self.block_lines, num_sent - num_lines)
                 translations = list(islice(answers, expected))

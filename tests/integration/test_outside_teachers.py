@@ -130,7 +130,7 @@ def test_what_is_refused(trained: Path, mono: Path, tmp_path: Path, refused: Any
     )  # fmt: skip
     refused(
         2,
-        ["cannot be started"],
+        ["No closing quotation"],
         "back-translate",
         "--teacher-command",
         "'cat",

@@ -404,10 +404,10 @@ def test_a_program_that_dies_resumes_with_the_lines_that_are_left(tmp_path: Path
 
 
 @pytest.mark.parametrize("command", ["", "   ", "no-such-program --x", "'unclosed", "/tmp"])
-def test_a_command_that_cannot_be_started(command: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be started") as caught:
-        distil(CommandTeacher(command, ""), tmp_path, ["a"])
-    assert "\n" not in str(caught.value) and [*tmp_path.iterdir()] == []
+def test_a_command_that_is_no_program(command: str) -> None:
+    with pytest.raises(UsageError, match="no such program|No closing quotation") as caught:
+        CommandTeacher(command, "")
+    assert "\n" not in str(caught.value)
 
 
 def test_no_process_is_left(tmp_path: Path) -> None:
