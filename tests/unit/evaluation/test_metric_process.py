@@ -116,7 +116,7 @@ def test_a_program_that_does_not_answer_in_time_is_ended_with_all_that_it_starte
     with pytest.raises(MtxError, match="^the program: takes too long to answer$"):
         score_by_command(program(NEVER_ENDS.replace("CODE", code)), TEXT)
     if first_s > 1:  # otherwise it may not have got so far
-        assert have_ended(map(int, (tmp_path / "pids").read_text().split()))
+        assert have_ended([*map(int, (tmp_path / "pids").read_text().split())])
 
 
 @pytest.mark.seconds
@@ -129,7 +129,7 @@ def test_no_program_is_left_when_mtx_is_terminated(program: Program, tmp_path: P
     wait_until(lambda: pids.exists() and pids.read_text().endswith(" "), process)
     process.terminate()
     assert process.wait() == 128 + 15
-    assert have_ended(map(int, pids.read_text().split()))
+    assert have_ended([*map(int, pids.read_text().split())])
 
 
 @pytest.mark.parametrize(
