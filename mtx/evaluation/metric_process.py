@@ -190,7 +190,8 @@ def _run(metric: CommandMetric, rows: bytes, num_rows: int) -> list[str]:
             stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _MAX_LINE_BYTES))
             message = stderr.read().decode(errors="replace").strip().split("\n")[-1]
             raise MtxError(": ".join(filter(None, (metric.command, problem, printable(message)[-300:]))))
-    return text.decode(errors="replace").splitlines()
+    *lines, rest = text.decode(errors="replace").split("\n")
+    return [*lines, rest] if rest else lines
 
 
 def _read(stdout: Any, num_rows: int, update: Callable[[int], None]) -> bytearray:
