@@ -61,6 +61,7 @@ EXAMPLES = {
         "evaluate": [
             "mtx evaluate runs/my",
             "mtx evaluate --hyp output.txt --ref reference.txt",
+            "mtx evaluate runs/my -m comet --metric-python comet/bin/python",
         ],
         "compare": ["mtx compare runs/my runs/second"],
         "report": ["mtx report runs/my runs/second -o both.html"],

@@ -80,7 +80,7 @@ def choose_commands(
         UsageError: if there is no such metric, or something is missing.
     """
     chosen = []
-    for name in metrics:
+    for name in dict.fromkeys(metrics):
         kind, _, model = name.partition(":")
         if kind == "comet":
             if not comet_python:
@@ -144,11 +144,11 @@ def score_by_command(metric: CommandMetric, test_set: TestSet) -> tuple[str, dur
 
 
 def stored_entries(directory: Path, test_set: TestSet) -> Scores:
-    """The entries of `score_by_command` that a directory of evaluation/ has for the same text, by name."""
+    """The entries of `score_by_command` that evaluation/NAME has for the same text, by the names of the metrics."""
     text = hashlib.sha256(_rows(test_set)).hexdigest()
     with suppress(MtxError):  # no such directory, or a damaged one
         durable.verify(directory, (SCORES,), only_needed=True)
-        scores = durable.read_json(directory / SCORES)[directory.name]
+        scores = durable.read_json(directory / SCORES).get(directory.name, {})
         return {name: entry for name, entry in scores.items() if entry.get("text") == text}
     return {}
 
@@ -190,7 +190,8 @@ def _run(metric: CommandMetric, rows: bytes, num_rows: int) -> list[str]:
             stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _MAX_LINE_BYTES))
             message = stderr.read().decode(errors="replace").strip().split("\n")[-1]
             raise MtxError(": ".join(filter(None, (metric.command, problem, printable(message)[-300:]))))
-    return text.decode(errors="replace").splitlines()
+    *lines, rest = text.decode(errors="replace").split("\n")
+    return [*lines, rest] if rest else lines
 
 
 def _read(stdout: Any, num_rows: int, update: Callable[[int], None]) -> bytearray:

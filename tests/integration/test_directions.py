@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,3 +146,17 @@ def test_a_language_that_the_model_lacks_is_refused_before_text_is_read(
     settings = [f"training.init_from={whole}", "data.train=nothing", f"run_dir={tmp_path / 'run'}"]
     refused(2, words, "train", "own-text", *settings, "data.directions=en-yo,yo-en")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_of_a_program_has_a_score_for_each_direction_and_their_mean(whole: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(whole, tmp_path / "run")
+    code = 'import sys; print("# mine"); print(*map(len, sys.stdin), sep="\\n")'
+    option = ["--metric-command", shlex.join([sys.executable, "-c", code])]
+    values = json.loads(mtx("evaluate", run, *option, "--json").stdout)
+    assert [*values] == [*TESTS, "heldout"]
+    mean = sum(values[name]["mine"]["score"] for name in TESTS) / 3
+    assert values["heldout"]["mine"] == {"score": pytest.approx(mean), "signature": "mean of 3 language pairs"}
+    lines = mtx("evaluate", run, *option).stdout.decode().splitlines()
+    assert lines[-1] == f"heldout mine {mean:.4f}  mean of 3 language pairs"
+    table = mtx("compare", run, run, "-m", "ter", *option).stdout.decode().partition("heldout, mean of 3 directions")[2]
+    assert table.split()[:2] == ["TER", "mine"] and f"{mean:.4f}" in table
