@@ -5,36 +5,28 @@ higher one is better. If its first line begins with `#`, that is the metric's si
 is before the first `|` of the signature is the name of the metric.
 
 Flow: options -> `choose_commands`; `TestSet` with translations -> `score_by_command` -> an entry of scores.json, which
-`stored_entries` reads again. stdin is a file, so that neither side waits for the other. The answers are bounded in
-time, number and length.
+`stored_entries` reads again. The answers are bounded in time, number and length.
 """
 
 import hashlib
 import json
 import logging
 import math
-import os
-import select
 import shlex
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from mtx.data.markup import clean_text
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.protocols import LANGUAGES
 from mtx.evaluation.significance import SentenceMean, score_with_interval
 from mtx.formatting import counted, format_duration
-from mtx.machine import num_cores
 from mtx.scoring.metrics import METRICS, Scores, TestSet
 from mtx.storage import durable
+from mtx.storage.programs import find_program, run_on_lines
 from mtx.storage.run_files import SCORES
 from mtx.storage.streams import progress
 from mtx.storage.text_files import printable
@@ -46,7 +38,6 @@ _COMET_BYTES_PER_S = 450  # on one core, see docs/benchmarks.md
 _INSTALL_COMET = "python3.11 -m venv comet; comet/bin/pip install unbabel-comet 'setuptools<81'"
 _FIRST_ANSWER_S = 600.0  # a program may load or download a model before it
 _NEXT_ANSWER_S = 120.0
-_MAX_LINE_BYTES = 1 << 12
 _TAKEN_NAMES = ("", *METRICS, *METRICS.values(), *LANGUAGES, "terms")  # in scores.json and in tables
 
 
@@ -86,18 +77,14 @@ def choose_commands(
             if not comet_python:
                 raise UsageError(f"-m {name}: expected --metric-python PATH, the Python of COMET", _INSTALL_COMET)
             model = model or _COMET_MODEL
-            words = [str(comet_python), "-I", str(Path(__file__).with_name("comet_metric.py")), model]
+            program = str(Path(__file__).with_name("comet_metric.py"))
+            words = find_program(shlex.join([str(comet_python), "-I", program, model]))
             chosen.append(CommandMetric(f"comet:{model}", words, _COMET_BYTES_PER_S))
         elif name not in METRICS:
             raise UsageError(f"-m {name}: expected {', '.join(METRICS)}, comet or comet:MODEL")
     if command is not None:
-        try:
-            chosen.append(CommandMetric(command, shlex.split(command)))
-        except ValueError as error:
-            raise UsageError(f"--metric-command {command}: {error}") from None
+        chosen.append(CommandMetric(command, find_program(command)))
     for metric in chosen:
-        if not shutil.which("".join(metric.words[:1])):
-            raise UsageError(f"{metric.command!r}: there is no such program")
         if not has_source:
             raise UsageError(f"{metric.command}: this metric needs the source text", "--src FILE")
     return chosen
@@ -110,19 +97,28 @@ def score_by_command(metric: CommandMetric, test_set: TestSet) -> tuple[str, dur
         MtxError: if the program fails, or answers with anything but a number for each row.
     """
     rows = _rows(test_set)
-    num_rows = len(test_set.references)
+    num_rows = len(rows)
     notes = ""
     if test_set.more_references:
         notes = " against the first reference"
     if metric.bytes_per_s:
-        notes += f"; without a GPU about {format_duration(len(rows) / metric.bytes_per_s)} on one core"
+        num_bytes = sum(len(row.encode()) + 1 for row in rows)
+        notes += f"; without a GPU about {format_duration(num_bytes / metric.bytes_per_s)} on one core"
     logger.info("%s: scoring %s by %s%s", test_set.name, counted(num_rows, "sentence"), metric.command, notes)
-    lines = _run(metric, rows, num_rows)
+    lines = list[str]()
+    with (
+        progress(metric.command, num_rows, "sentences") as update,
+        run_on_lines(metric.command, metric.words, rows, _FIRST_ANSWER_S, _NEXT_ANSWER_S) as answers,
+    ):
+        for line in islice(answers, num_rows + 2):  # a signature, and one too many
+            lines.append(line)
+            update(1)
     signature = metric.command
     if lines and lines[0].startswith("#"):
         signature = lines.pop(0)[1:]
     if len(lines) != num_rows:
-        raise MtxError(f"{metric.command}: expected {num_rows:,} numbers, got {len(lines):,}")
+        extent = "more" if len(lines) > num_rows else f"{len(lines):,}"
+        raise MtxError(f"{metric.command}: expected {counted(num_rows, 'number')}, got {extent}")
     numbers = list[float]()
     for line in lines:
         try:
@@ -138,14 +134,14 @@ def score_by_command(metric: CommandMetric, test_set: TestSet) -> tuple[str, dur
     return mean.name, {
         **score_with_interval(mean, ()),
         "command": metric.command,
-        "text": hashlib.sha256(rows).hexdigest(),
+        "text": _hash(rows),
         "sentences": numbers,
     }
 
 
 def stored_entries(directory: Path, test_set: TestSet) -> Scores:
     """The entries of `score_by_command` that evaluation/NAME has for the same text, by the names of the metrics."""
-    text = hashlib.sha256(_rows(test_set)).hexdigest()
+    text = _hash(_rows(test_set))
     with suppress(MtxError):  # no such directory, or a damaged one
         durable.verify(directory, (SCORES,), only_needed=True)
         scores = durable.read_json(directory / SCORES).get(directory.name, {})
@@ -153,66 +149,11 @@ def stored_entries(directory: Path, test_set: TestSet) -> Scores:
     return {}
 
 
-def _rows(test_set: TestSet) -> bytes:
+def _rows(test_set: TestSet) -> list[str]:
     sources = map(clean_text, test_set.sources)
     rows = zip(sources, test_set.translations, test_set.references, strict=True)
-    objects = ({"src": src, "hyp": hyp, "ref": ref} for src, hyp, ref in rows)
-    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in objects).encode()
+    return [json.dumps({"src": src, "hyp": hyp, "ref": ref}, ensure_ascii=False) for src, hyp, ref in rows]
 
 
-def _run(metric: CommandMetric, rows: bytes, num_rows: int) -> list[str]:
-    """The lines that a program prints for these rows. At the end nothing that it has started is left."""
-    problem = ""
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
-        stdin.write(rows)
-        stdin.seek(0)
-        with subprocess.Popen(
-            metric.words,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={"OMP_NUM_THREADS": str(num_cores()), **os.environ},
-            start_new_session=True,  # it leads a process group
-        ) as process:
-            try:
-                with progress(metric.command, num_rows, "sentences") as update:
-                    text = _read(process.stdout, num_rows, update)
-                if code := process.wait(_NEXT_ANSWER_S):
-                    problem = f"ended with exit code {code}"
-            except (TimeoutError, subprocess.TimeoutExpired):
-                problem = "takes too long to answer"
-            except OverflowError:
-                problem = f"prints more than {num_rows:,} numbers"
-            finally:
-                with suppress(OSError):  # all have ended
-                    os.killpg(process.pid, signal.SIGKILL)
-        if problem:
-            stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _MAX_LINE_BYTES))
-            message = stderr.read().decode(errors="replace").strip().split("\n")[-1]
-            raise MtxError(": ".join(filter(None, (metric.command, problem, printable(message)[-300:]))))
-    *lines, rest = text.decode(errors="replace").split("\n")
-    return [*lines, rest] if rest else lines
-
-
-def _read(stdout: Any, num_rows: int, update: Callable[[int], None]) -> bytearray:
-    """What a program prints until it closes `stdout`.
-
-    Raises:
-        TimeoutError: if a line does not come in time.
-        OverflowError: if there are two lines more than rows, or one is too long.
-    """
-    text = bytearray()
-    num_lines = 0
-    deadline = time.monotonic() + _FIRST_ANSWER_S
-    while select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        data = os.read(stdout.fileno(), 1 << 16)
-        if not data:
-            return text
-        text += data
-        if num_new := data.count(b"\n"):
-            num_lines += num_new
-            update(num_new)
-            deadline = time.monotonic() + _NEXT_ANSWER_S
-        if num_lines > num_rows + 1 or len(text) - text.rfind(b"\n") > _MAX_LINE_BYTES:
-            raise OverflowError
-    raise TimeoutError
+def _hash(rows: Sequence[str]) -> str:
+    return hashlib.sha256("".join(f"{row}\n" for row in rows).encode(errors="replace")).hexdigest()

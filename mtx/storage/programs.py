@@ -76,12 +76,12 @@ def _read_answers(
         yield from _read_lines(process.stdout, first_s, next_s)
         code = process.wait(next_s)
     except (TimeoutError, subprocess.TimeoutExpired):
-        raise MtxError(f"{name} takes too long to answer{_last_message(messages)}") from None
+        raise MtxError(f"{name}: takes too long to answer{_last_message(messages)}") from None
     except OverflowError:
-        raise MtxError(f"{name} writes a line of more than {_MAX_LINE_BYTES:,} bytes") from None
+        raise MtxError(f"{name}: writes a line of more than {_MAX_LINE_BYTES:,} bytes") from None
     if code:
-        reason = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        raise MtxError(f"{name} {reason}{_last_message(messages)}")
+        reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        raise MtxError(f"{name}: {reason}{_last_message(messages)}")
 
 
 def _read_lines(stream: IO[bytes] | None, first_s: float | None, next_s: float | None) -> Iterator[str]:

@@ -372,10 +372,10 @@ def test_a_program_with_other_lines_leaves_nothing(kind: str, tmp_path: Path) ->
 
 
 FAILING_PROGRAMS = {
-    "fails": ("import sys; sys.exit('no model\\x1b[31m')", r"failed with exit code 1: no model\\x1b\[31m"),
+    "fails": ("import sys; sys.exit('no model\\x1b[31m')", r"ended with exit code 1: no model\\x1b\[31m"),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "was killed by signal 9"),
     "has no end of line": ("import sys\nwhile True: sys.stdout.write('x' * 100000)", "a line of more than"),
-    "fails at its end": (f"{UPPER}\nsys.exit(3)", "failed with exit code 3"),
+    "fails at its end": (f"{UPPER}\nsys.exit(3)", "ended with exit code 3"),
 }
 
 
