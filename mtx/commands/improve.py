@@ -143,7 +143,7 @@ def _find_outside_teacher(
     """
     from mtx.synthesis.teachers import CommandTeacher, ServerTeacher
 
-    is_address = model is not None and model.startswith(("http://", "https://"))
+    is_address = model is not None and model.lower().startswith(("http://", "https://"))
     if not (is_address or command is not None):
         return None
     if not (src and tgt):
@@ -243,7 +243,6 @@ def distil(
         identity = model_identity(name)
     fixed_settings += [f"data.src={src}", f"data.tgt={tgt}"]
     distilled = paths.distilled
-    distilled.mkdir(parents=True, exist_ok=True)
     text_identity = text_settings + direction if "data.train" in values else direction
     origin = synthetic_text.check_teacher(distilled, identity, mono, text_identity)
     if is_from_mono and mono:

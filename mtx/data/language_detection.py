@@ -30,6 +30,8 @@ _ALIKE_RATIO = 1.5  # and minimum ratio to the likeness to another language, or 
 _ENOUGH_TEXTS = 10  # minimum number of different sentences
 _ENOUGH_LETTERS = 300  # minimum number of letters
 _ENOUGH_OF_SCRIPT = 20  # minimum number of letters, since a name keeps its script
+# ISO 15924 has codes for what is written together, which Unicode does not know
+_PARTS_OF_SCRIPTS = {"Hans": ["Hani"], "Hant": ["Hani"], "Jpan": ["Hani", "Hira", "Kana"], "Kore": ["Hang", "Hani"]}
 SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 
@@ -158,8 +160,12 @@ def find_other_language(text: str, language: str) -> str | None:
 def is_in_other_language(text: str, language: str) -> bool:
     """Whether a text is certainly not in the expected language, or most of its letters are not in its usual script."""
     letters = _letters([text])
-    share = _share_in_script(letters, script_of(language)) if letters.total() >= _ENOUGH_OF_SCRIPT else None
-    return (share is not None and share < _ALIKE) or find_other_language(text, language) is not None
+    script = script_of(language)
+    if letters.total() >= _ENOUGH_OF_SCRIPT:
+        shares = [_share_in_script(letters, part) for part in _PARTS_OF_SCRIPTS.get(script, [script])]
+        if sum(1.0 if share is None else share for share in shares) < _ALIKE:
+            return True
+    return find_other_language(text, language) is not None
 
 
 @lru_cache

@@ -84,7 +84,7 @@ def download(
                 num_bytes = sum(part.stat().st_size for part in _parts(path))
                 num_failures = 0 if num_bytes > most_bytes else num_failures + 1
                 most_bytes = max(num_bytes, most_bytes)
-                if num_failures == _MAX_FAILURES or not _is_temporary(error):
+                if num_failures == _MAX_FAILURES or not is_temporary(error):
                     raise
                 time.sleep(num_failures)
 
@@ -137,10 +137,12 @@ def _parts(path: Path) -> list[Path]:
     return [*path.parent.glob(f"{glob.escape(path.name)}.*.part")]
 
 
-def _is_temporary(error: requests.RequestException) -> bool:
+def is_temporary(error: requests.RequestException) -> bool:
     """Whether the same request may succeed soon."""
     if error.response is not None:
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
+    if isinstance(error, requests.exceptions.SSLError):  # such as a certificate that nobody vouches for
+        return False
     return isinstance(error, requests.ConnectionError | requests.Timeout | requests.exceptions.ChunkedEncodingError)
 
 
@@ -153,6 +155,6 @@ def _errors_of(url: str, hint: str) -> Iterator[None]:
         cause = getattr(error.args[0], "reason", error) if error.args else error  # of urllib3's "Max retries exceeded"
         if isinstance(error, requests.exceptions.InvalidSchema):
             hint = "only https is allowed, also where a server refers to another address"
-        elif error.response is not None and not _is_temporary(error):
+        elif error.response is not None and not is_temporary(error):
             hint = ""
         raise MtxError(f"{url} cannot be downloaded: {first_line(cause)}", hint or None) from error

@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -18,17 +19,17 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
 
 from mtx.data.languages import name_of
 from mtx.data.markup import clean_text
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError, first_line
 from mtx.formatting import counted
+from mtx.interop.download import is_temporary
 from mtx.storage import durable
 from mtx.storage.programs import find_program, run_on_lines
 from mtx.storage.resumable import Blocks, MisalignedError
-from mtx.storage.text_files import printable
+from mtx.storage.text_files import printable, replace_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +39,10 @@ _NUM_EXAMPLES = 3
 _NUM_REQUESTS = 8  # at a time
 _REQUEST_LINES = 32
 _TIMEOUT_S = 600
-_RETRIES = Retry(
-    8,
-    connect=3,
-    read=3,
-    allowed_methods=None,
-    status_forcelist=(429, 500, 502, 503, 504),
-    backoff_factor=1,
-    backoff_max=60,
-)
+_MAX_TRIES = 8  # of a request, in about two minutes
+_TRIES_BEFORE_WARNING = 3
+_LONGEST_WAIT_S = 60.0
+_KEY_SIGNS = re.compile(r"[!#-\[\]-~]*")  # those that JSON, in which a server may repeat it, does not escape
 _PROMPT = "Translate the following text from {src} to {tgt}. Answer with the translation only, in one line.\n\n{text}"
 
 
@@ -190,11 +186,16 @@ class ServerTeacher(OutsideTeacher):
     """
 
     def __init__(self, address: str, src: str, tgt: str):
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+        except ValueError as error:
+            raise UsageError(f"{address}: {first_line(error)}") from None
         self._url = address.partition("#")[0].rstrip("/")
         self._model = parts.fragment
         self._languages = (src, tgt)
         self._key = os.environ.get(KEY, "").strip()
+        if not _KEY_SIGNS.fullmatch(self._key):
+            raise UsageError(f"{KEY}: expected a key without spaces, quotes and backslashes")
         if "@" in parts.netloc or parts.query:
             raise UsageError("the address of a teacher has no user, password or ?", f"the key is in {KEY}")
         if not parts.hostname:
@@ -205,11 +206,12 @@ class ServerTeacher(OutsideTeacher):
         if self._model:
             identity |= {"model": self._model, "prompt": _PROMPT}
         super().__init__(address, identity, tgt)
+        self._refusal: MtxError | None = None  # of the last line that the server has refused
         self._session = requests.Session()
         self._session.trust_env = parts.scheme == "https"  # a proxy of the environment is not on this machine
         self._session.auth = self._authorize
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(pool_maxsize=_NUM_REQUESTS, max_retries=_RETRIES))
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=_NUM_REQUESTS))
 
     def announce(self, lines: Iterable[str]) -> None:
         """See `OutsideTeacher.announce`."""
@@ -230,7 +232,7 @@ class ServerTeacher(OutsideTeacher):
                 translations = list[str]()
                 started = time.monotonic()
                 if not self.num_lines:
-                    translations = self._translate_lines(lines[:_NUM_EXAMPLES])
+                    translations = self._translate_first(lines[:_NUM_EXAMPLES])
                     self._count(lines, translations, started)
                     started = time.monotonic()
                 starts = range(len(translations), len(lines), request_lines)
@@ -239,8 +241,15 @@ class ServerTeacher(OutsideTeacher):
                 self._count((), translated, started)
                 yield translations + translated
 
+    def _translate_first(self, lines: Sequence[str]) -> list[str]:
+        """The translations of the first lines; an error if the server refuses all of them."""
+        translations = [self._translate_lines([line]) for line in lines]
+        if self._refusal and not any(map(any, translations)):
+            raise self._refusal
+        return [text for part in translations for text in part]
+
     def _translate_lines(self, lines: Sequence[str]) -> list[str]:
-        """The translations of some lines; an empty one of a line that the server refuses, if it has accepted others."""
+        """The translations of some lines; an empty one of a line that the server refuses."""
         try:
             if self._model:
                 return list(map(self._chat, lines))
@@ -249,8 +258,7 @@ class ServerTeacher(OutsideTeacher):
             if len(lines) > 1:
                 middle = len(lines) // 2
                 return self._translate_lines(lines[:middle]) + self._translate_lines(lines[middle:])
-            if not self.num_lines:
-                raise
+            self._refusal = error
             logger.warning("%s: a line is not translated: %s", error, printable(lines[0][:80]))
             return [""]
 
@@ -265,32 +273,21 @@ class ServerTeacher(OutsideTeacher):
         src, tgt = (name_of(language) or language for language in self._languages)
         message = {"role": "user", "content": _PROMPT.format(src=src, tgt=tgt, text=line)}
         request = {"model": self._model, "messages": [message], "temperature": 0}
-        [translation] = self._ask(
-            "chat/completions",
-            request,
-            lambda answer: [answer["choices"][0]["message"]["content"] or ""],  # null is a refusal
-            1,
-        )
+        [translation] = self._ask("chat/completions", request, _read_completion, 1)
         return translation
 
     def _ask(self, path: str, request: durable.Json, read: Callable[[Any], object], num_translations: int) -> list[str]:
         """The translations that `read` takes from the JSON of an answer."""
-        try:
-            response = self._session.post(
-                f"{self._url}/{path}", json=request, timeout=_TIMEOUT_S, allow_redirects=False
-            )
-        except requests.RequestException as error:
-            cause = getattr(error.args[0], "reason", error) if error.args else error  # of "Max retries exceeded"
-            raise MtxError(f"{self.name}: {first_line(cause)}", _RESUMES) from None
+        response = self._post(path, request)
         text = " ".join(response.content[:2000].decode(errors="replace").split())
-        text = text.replace(self._key or "\n", "...")  # a server may repeat the key
+        text = text.replace(self._key or "\n", "...") or response.headers.get("location", "")  # it may repeat the key
         reason = f"{self.name}: status {response.status_code}: {printable(text[:200])}"
         match response.status_code:
             case 200:
-                with contextlib.suppress(ValueError, LookupError, TypeError):
+                with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                     texts = read(durable.parse_json(response.content))
                     if isinstance(texts, list) and [*map(type, texts)] == [str] * num_translations:
-                        return list(map(str.strip, texts))
+                        return [replace_surrogates(text).strip() for text in texts]
                 expected = counted(num_translations, "translation")
                 raise MtxError(f"{self.name}: expected {expected}, got {printable(text[:200]) or 'nothing'}", _RESUMES)
             case 400 | 413 | 422:
@@ -301,6 +298,32 @@ class ServerTeacher(OutsideTeacher):
                 raise MtxError(reason, "http://HOST for LibreTranslate's interface, http://HOST/v1#MODEL for OpenAI's")
         raise MtxError(reason, _RESUMES)
 
+    def _post(self, path: str, request: durable.Json) -> requests.Response:
+        """The response to a request, which is repeated while the server is busy, or has gone away for a while."""
+        for number in range(1, _MAX_TRIES + 1):
+            try:
+                response = self._session.post(
+                    f"{self._url}/{path}", json=request, timeout=_TIMEOUT_S, allow_redirects=False
+                )
+                response.raise_for_status()
+                return response
+            except requests.RequestException as error:
+                if error.response is not None and (number == _MAX_TRIES or not is_temporary(error)):
+                    return error.response
+                cause = getattr(error.args[0], "reason", error) if error.args else error  # of "Max retries exceeded"
+                was_never_there = error.response is None and not self.num_lines
+                if number == _MAX_TRIES or was_never_there or not is_temporary(error):
+                    raise MtxError(f"{self.name}: {first_line(cause)}", _RESUMES) from None
+                wait_s = 2.0 ** (number - 1)
+                if error.response is not None:
+                    retry_after = error.response.headers.get("retry-after", "")
+                    wait_s = float(retry_after) if retry_after.isdecimal() else wait_s
+                wait_s = min(_LONGEST_WAIT_S, wait_s)
+                if number == _TRIES_BEFORE_WARNING:
+                    logger.warning("%s: %s; trying again", self.name, first_line(cause))
+                time.sleep(wait_s)
+        raise AssertionError("unreachable")
+
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Add the key; without a function for it, requests would send a password of ~/.netrc."""
         if self._key:
@@ -310,6 +333,13 @@ class ServerTeacher(OutsideTeacher):
 
 class _RefusedError(MtxError):
     """The server refuses a request for its text, such as one that is too long for it."""
+
+
+def _read_completion(answer: Any) -> object:
+    """The text of OpenAI's answer as a list; without a refusal, which is null, and without a text that was cut."""
+    choice = answer["choices"][0]
+    is_cut = choice.get("finish_reason") == "length"
+    return ["" if is_cut else choice["message"]["content"] or ""]
 
 
 def _as_sent(line: str) -> str:

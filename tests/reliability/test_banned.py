@@ -23,7 +23,7 @@ ALLOWED = {
     "__init__.py:importlib.import_module": "modules of mtx, from a table",
     "commands/train.py:importlib.import_module": "hooks of mtx, from a table",
     "data/workers.py:subprocess.Popen": "this program's own module, by a list of arguments",
-    "evaluation/metric_process.py:subprocess.Popen": "a program that the user names, by a list of arguments",
+    "storage/programs.py:subprocess.Popen": "a program that the user names, by a list of arguments",
     "interop/export.py:importlib.import_module": "transformers, by name",
     "training/ranks.py:Popen": "this program itself, by a list of arguments",
     "model/device.py:import ctypes": "settings of the C library's memory",

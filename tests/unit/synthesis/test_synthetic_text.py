@@ -217,9 +217,20 @@ def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path) -> None:
-    mono = text_of(tmp_path, 1, 1)
-    about = synthetic_text.check_teacher(tmp_path, "A", mono, [])
-    assert synthetic_text.check_teacher(tmp_path, "A", mono, []) == about
-    for teacher, more, text in (("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])):
-        with pytest.raises(UsageError, match="made from another teacher or text"):
-            synthetic_text.check_teacher(tmp_path, teacher, more, text)
+    directory, mono = tmp_path / "distilled", text_of(tmp_path, 1, 1)
+    about = synthetic_text.check_teacher(directory, "A", mono, [])
+    others: list[tuple[str, Path | None, list[str]]] = [
+        ("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])
+    ]  # fmt: skip
+    for other in (*others, ("A", mono, [])):
+        (directory / "train.tsv").write_text("")
+        assert synthetic_text.check_teacher(directory, *other) != about or other[0] == "A"
+        assert [path.name for path in directory.iterdir()] == ["teacher.json"], "nothing was translated"
+    for begun in (DISTILLED, "valid.tsv.src", "tests/x.tsv.part"):
+        (directory / begun).parent.mkdir(exist_ok=True)
+        (directory / begun).write_text("")
+        assert synthetic_text.check_teacher(directory, "A", mono, []) == about
+        for other in others:
+            with pytest.raises(UsageError, match="made from another teacher or text"):
+                synthetic_text.check_teacher(directory, *other)
+        (directory / begun).unlink()

@@ -1,9 +1,11 @@
 """Teachers from outside: servers on loopback that fail in many ways, and programs that do."""
 
+import contextlib
 import http.server
 import json
 import logging
 import os
+import random
 import shlex
 import subprocess
 import sys
@@ -13,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from mtx.errors import MtxError, UsageError
 from mtx.storage import durable
 from mtx.storage.resumable import MisalignedError, ResumableRows, Shard
 from mtx.storage.text_files import LineParts
 from mtx.synthesis import teachers
-from mtx.synthesis.synthetic_text import KEPT, write_pairs
+from mtx.synthesis.synthetic_text import KEPT, are_shifted, write_pairs
 from mtx.synthesis.teachers import CommandTeacher, OutsideTeacher, ServerTeacher
 
 Answer = tuple[int, Any]  # status and body
@@ -35,6 +38,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.requests = list[dict[str, Any]]()
+        self.retry_after: str | None = None
         self.answer: Callable[[dict[str, Any]], Answer] = translate_all
         server = self
 
@@ -47,11 +51,17 @@ class FakeServer:
                 status, answer = server.answer(body)
                 data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
+                if server.retry_after is not None:
+                    self.send_header("retry-after", server.retry_after)
                 if 300 <= status < 400:
                     self.send_header("location", f"{server.address}/elsewhere")
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):
+                    super().handle()
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -88,7 +98,7 @@ def answer_with(request: dict[str, Any], translations: list[Any]) -> Answer:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.setattr(teachers, "_RETRIES", teachers._RETRIES.new(backoff_factor=0))
+    monkeypatch.setattr(teachers, "_LONGEST_WAIT_S", 0.0)
     monkeypatch.delenv(teachers.KEY, raising=False)
     running = FakeServer()
     yield running
@@ -158,7 +168,7 @@ def test_a_server_that_is_overloaded_for_a_while(teacher: ServerTeacher, server:
 
 
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Answer], str]] = {
-    "overloaded for ever": (lambda _: (503, "busy"), "too many 503 error responses"),
+    "overloaded for ever": (lambda _: (503, "busy"), "status 503: .busy"),
     "no key": (lambda _: (403, {"error": f"wrong key {SECRET}"}), r"status 403: .*wrong key \.\.\."),
     "unknown model": (lambda _: (404, {"error": "no such model"}), "status 404: .*no such model"),
     "refused": (lambda _: (400, {"error": "de is not supported"}), "status 400: .*de is not supported"),
@@ -173,7 +183,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Answer], str]] = {
     "no message": (lambda _: (200, {"choices": [{"text": "x"}], "translatedText": "x"}), "expected"),
     "numbers": (lambda request: answer_with(request, [3] * len(texts_of(request))), "expected"),
     "a translation more": (lambda request: (200, {"choices": 3, "translatedText": ["x"] * 5}), "expected"),
-    "a redirect": (lambda _: (307, b""), "status 307"),
+    "a redirect": (lambda _: (307, b""), "status 307: http.*elsewhere"),
 }  # fmt: skip
 
 
@@ -192,19 +202,89 @@ def test_a_fault_is_one_line_and_nothing_is_stored(
 
 
 def test_one_translation_fewer(server: FakeServer, tmp_path: Path) -> None:
-    server.answer = lambda request: answer_with(request, [line.upper() for line in texts_of(request)][1:])
-    with pytest.raises(MtxError, match="expected 3 translations, got"):
-        distil(server_teacher(server), tmp_path, ["a b", "c d", "e f", "g h"])
+    server.answer = lambda request: answer_with(request, [line.upper() for line in texts_of(request)][-31:])
+    with pytest.raises(MtxError, match="expected 32 translations, got"):
+        distil(server_teacher(server), tmp_path, [f"line {number}" for number in range(100)])
     assert [*tmp_path.iterdir()] == []
 
 
-def test_no_server() -> None:
+def test_no_server_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     running = FakeServer()
     running.close()
-    teacher = server_teacher(running)
-    teacher._session.get_adapter(running.address).max_retries = teachers._RETRIES.new(connect=0)  # type: ignore[attr-defined]
+    monkeypatch.setattr("time.sleep", None)
     with pytest.raises(MtxError, match="Connection refused"):
-        ask(teacher, ["a"])
+        ask(server_teacher(running), ["a"])
+
+
+def test_a_connection_that_breaks_is_no_end(teacher: ServerTeacher, server: FakeServer) -> None:
+    lines = [f"line {number}" for number in range(50)]
+    broken = list[str]()
+
+    def answer(request: dict[str, Any]) -> Answer:
+        first = texts_of(request)[0]
+        if first in lines[3:] and first not in broken:
+            broken.append(first)
+            raise ConnectionAbortedError
+        return translate_all(request)
+
+    server.answer = answer
+    assert ask(teacher, lines) == [line.upper() for line in lines] and len(broken) > 1
+
+
+@pytest.mark.parametrize("retry_after", ["0", "3600", "-5", "abc", "1e3", None])
+def test_how_long_a_busy_server_has(
+    retry_after: str | None, teacher: ServerTeacher, server: FakeServer, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    waits = list[float]()
+    monkeypatch.setattr("time.sleep", waits.append)
+    monkeypatch.setattr(teachers, "_LONGEST_WAIT_S", 60.0)
+    server.retry_after = retry_after
+    server.answer = lambda request: (503, "busy") if len(server.requests) < 8 else translate_all(request)
+    assert ask(teacher, ["a"]) == ["A"]
+    expected = {"0": [0.0] * 7, "3600": [60.0] * 7}.get(retry_after or "", [1, 2, 4, 8, 16, 32, 60])
+    assert waits == expected and "status" not in caplog.text and "trying again" in caplog.text
+
+
+def test_an_untrusted_certificate_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise requests.exceptions.SSLError("certificate verify failed")
+
+    teacher = ServerTeacher("https://127.0.0.1:1", "en", "de")
+    monkeypatch.setattr(teacher._session, "post", fail)
+    monkeypatch.setattr("time.sleep", None)
+    teacher.num_lines = 1
+    with pytest.raises(MtxError, match="certificate verify failed"):
+        teacher._translate_lines(["a"])
+
+
+@pytest.mark.parametrize("key", ["abc\ndef", "abc def", "schlüssel", 'a"b', "a\\b", "\udcff"])
+def test_a_key_that_cannot_be_one_is_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(teachers.KEY, key)
+    with pytest.raises(UsageError, match="expected a key without") as caught:
+        ServerTeacher("https://example.org", "en", "de")
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("refused", [("line 0",), ("line 0", "line 2")])
+def test_the_first_lines_may_be_refused(
+    refused: tuple[str, ...], teacher: ServerTeacher, server: FakeServer, tmp_path: Path
+) -> None:
+    server.answer = lambda request: (422, "no") if {*refused} & {*texts_of(request)} else translate_all(request)
+    counts, _ = distil(teacher, tmp_path, [f"line {number}" for number in range(9)])
+    assert counts == {KEPT: 9 - len(refused), "empty": len(refused)}
+
+
+def test_a_completion_that_was_cut_is_dropped(server: FakeServer, tmp_path: Path) -> None:
+    server.answer = lambda request: (
+        200, {"choices": [{"message": {"content": "Der Mann"}, "finish_reason": "length"}]}
+    )  # fmt: skip
+    assert distil(server_teacher(server, "chat"), tmp_path, ["the man"])[0] == {"empty": 1}
+
+
+def test_lone_surrogates_of_an_answer_are_damage(teacher: ServerTeacher, server: FakeServer, tmp_path: Path) -> None:
+    server.answer = lambda request: answer_with(request, ["\ud800 x"] * len(texts_of(request)))
+    assert distil(teacher, tmp_path, ["a b c d"])[0] == {"control characters": 1}
 
 
 def test_a_job_that_failed_resumes_without_asking_again(
@@ -253,6 +333,10 @@ def test_what_a_chat_model_adds_is_dropped_shown_and_counted(
         f"{source} 5": source + " 5",
         f"{source} 6": "Он уехал сегодня утром на поезде в Берлин, и мы его не видели.",
         f"{source} 7": f"  {good} \n",
+        f"{source} 8": f"Hier ist die Übersetzung: {good}",
+        f"{source} 9": f"\u201e{good}\u201c",
+        f"{source} b": f"**{good}**",
+        f"{source} c": f"{good} (or: something else)",
     }
     server.answer = lambda request: answer_with(request, [answers[texts_of(request)[0]]])
     caplog.set_level(logging.INFO)
@@ -261,6 +345,7 @@ def test_what_a_chat_model_adds_is_dropped_shown_and_counted(
     counts, pairs = distil(teacher, tmp_path, lines)
     assert counts == {
         KEPT: 1, "several lines": 2, "another language": 2, "empty": 1, "length ratio": 1, "identical": 1,
+        "added signs": 4,
     }  # fmt: skip
     assert pairs == [[f"{source} 7", good]]
     for reason in counts.keys() - {KEPT}:
@@ -306,6 +391,12 @@ def test_a_proxy_gets_no_text_for_this_machine(server: FakeServer, monkeypatch: 
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     assert ask(server_teacher(server), ["a"]) == ["A"]
+
+
+def test_an_address_that_is_none() -> None:
+    for address in ("http://[::1/x", "https://"):
+        with pytest.raises(UsageError):
+            ServerTeacher(address, "en", "de")
 
 
 @pytest.mark.parametrize("address", ["https://user:pass@host/", "https://user@host/v1#m", "https://host/?key=1"])
@@ -369,6 +460,35 @@ def test_a_program_with_other_lines_leaves_nothing(kind: str, tmp_path: Path) ->
     with pytest.raises(MisalignedError, match=expected):
         distil(program(code), tmp_path, [f"line {number}" for number in range(300)])
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_shift_is_found_before_it_is_stored(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    lines = [" ".join(["word"] * rng.randint(1, 30)) + f" {number}" for number in range(1000)]
+    code = (
+        "import sys\nfor n, line in enumerate(sys.stdin):\n    if n == 300: sys.exit(9)\n"
+        "    if n != 20: print(line, end='', flush=True)"
+    )
+    teacher = program(code)
+    teacher.language = "de"
+    with pytest.raises(MisalignedError, match="as long as other lines"):
+        distil(teacher, tmp_path, lines)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_which_translations_are_shifted() -> None:
+    rng = random.Random(2)
+    src = ["x" * rng.randint(10, 200) for _ in range(128)]
+    tgt = ["y" * max(1, round(len(line) * rng.uniform(0.7, 1.4))) for line in src]
+    assert not are_shifted(src, tgt) and not are_shifted(src[:9], tgt[1:10])
+    assert not are_shifted(["x"] * 128, tgt) and not are_shifted(src, ["y"] * 128)
+    for shift in (1, 2, 3, -1, -2, -3):
+        assert are_shifted(src, [*tgt[shift:], *tgt[:shift]])
+    assert are_shifted(src, [*tgt[:10], *tgt[11:], tgt[0]]), "from the tenth line on"
+    unrelated = 0
+    for _ in range(200):
+        unrelated += are_shifted(src, ["y" * rng.randint(10, 200) for _ in src])
+    assert unrelated == 0, "nothing is known of them"
 
 
 FAILING_PROGRAMS = {
