@@ -42,7 +42,7 @@ def find_program(command: str) -> list[str]:
 def run_on_lines(
     name: str, words: Sequence[str], lines: Iterable[str], first_s: float | None = None, next_s: float | None = None
 ) -> Iterator[Iterator[str]]:
-    """Starts a program on lines; at the end of the context it is killed, with all processes that it has started.
+    """Starts a program on lines; at the end of the context its process group is killed.
 
     Args:
         name: for messages.
@@ -109,5 +109,5 @@ def _last_message(messages: IO[bytes]) -> str:
     """The last line that a program has written to stderr, after a colon; empty if there is none."""
     size = messages.seek(0, os.SEEK_END)
     messages.seek(max(0, size - _MESSAGE_BYTES))
-    lines = messages.read().decode(errors="replace").strip().splitlines()
-    return f": {printable(lines[-1])[:300]}" if lines else ""
+    line = messages.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return f": {printable(line)[-300:]}" if line else ""

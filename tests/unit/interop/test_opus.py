@@ -394,7 +394,7 @@ def interrupt(server: Opus) -> int:
     """Leave a part of the zip; returns its size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(download, "_MAX_FAILURES", 1)
-        patch.setattr(download, "_is_temporary", lambda _: False)
+        patch.setattr(download, "is_temporary", lambda _: False)
         server.cut = 10_500
         with pytest.raises(MtxError, match="cannot be downloaded") as error:
             fetch(server)
@@ -535,3 +535,8 @@ def test_a_kill_or_a_power_cut_at_each_operation(
             assert tree(Path()) == expected, ops[-1]
             num_disks += 1
     assert num_disks > 100
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_asked_again() -> None:
+    assert not download.is_temporary(requests.exceptions.SSLError("certificate verify failed"))
+    assert download.is_temporary(requests.exceptions.ConnectionError("reset"))
