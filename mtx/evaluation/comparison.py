@@ -20,7 +20,7 @@ from mtx.errors import DataError
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
 from mtx.runs.run_directory import load_config
-from mtx.scoring.metrics import DEFAULT_METRICS, Pairs, bleu, digits_of, parts_of, too_short_for_bleu
+from mtx.scoring.metrics import DEFAULT_METRICS, METRICS, Pairs, bleu, digits_of, parts_of, too_short_for_bleu
 from mtx.storage.run_files import RunLayout, is_run, recorded_text
 
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
@@ -138,6 +138,8 @@ class Comparison:
             seeds = "a test that accounts for random seeds and the choice of sentences (Obuchowski and Rockette 1995)"
             kind = "group"
             test = f"{seeds}, or for two single systems by {test}"
+        if any(metric.name not in METRICS.values() for metric in self.metrics):
+            test += "; for metrics of programs, both of its ends count"
         return f"p is for the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:

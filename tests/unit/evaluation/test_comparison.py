@@ -300,3 +300,11 @@ def test_latex_escapes_and_needs_no_package() -> None:
     assert cells[0] == ["", "BLEU"] and cells[1] == [r"a\_1 \& b", r"30.12 $\pm$ 0.31"]
     escaped = r"\{50\%\}\textasciitilde{}\^{}\textbackslash{}\ensuremath{<}\$\#\ensuremath{>}"
     assert cells[2] == ["x|y", "9.00"] and cells[3] == [escaped, ""]
+
+
+def test_the_test_of_metrics_of_programs_is_named() -> None:
+    lines = ["a b c d e"] * 3
+    means = {"c": SentenceMean([0.25, 0.5, 0.5], "made|v:1")}
+    for measured, expected in (({}, False), (means, True)):
+        result = compare([System(name, lines, measured) for name in "ab"], lines)
+        assert ("both of its ends count" in result.test()) == expected
