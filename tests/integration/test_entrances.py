@@ -24,7 +24,9 @@ from mtx.documents.document import translate_document
 from mtx.evaluation.test_set_scores import system_outputs, translate
 from mtx.scoring.metrics import TestSet, write_test_set
 from mtx.storage.durable import read_json
+from mtx.storage.resumable import Shard
 from mtx.synthesis import synthetic_text
+from mtx.synthesis.teachers import ModelTeacher
 from mtx.training import run, validation
 from mtx.training.ranks import Ranks
 from tests.integration.commands import TINY, pairs
@@ -132,10 +134,10 @@ def _back_translate(translator: ByWord, path: Path) -> list[str]:
 
 def _distil(translator: ByWord, path: Path) -> list[str]:
     _write(path / synthetic_text.TRAIN, [f"{line}\tx" for line in LINES])
-    synthetic_text.translate_text(translator, path, None, {})
-    return [
-        pair.split("\t")[1] for pair in (path / synthetic_text.DISTILLED).read_text(encoding="utf-8").split("\n")[:-1]
-    ]
+    output = path / synthetic_text.DISTILLED
+    lines = Shard(lambda: synthetic_text.source_lines(path, None))
+    synthetic_text.translate_text(ModelTeacher(translator), lines, output, {})
+    return [pair.split("\t")[1] for pair in output.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def _served(translator: Translator, form: str, lines: Iterable[str] = LINES) -> list[str]:
