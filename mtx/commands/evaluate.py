@@ -31,7 +31,7 @@ METRICS = option(
 )
 METRIC_PYTHON = option("PATH", "For comet: the Python of an environment with COMET.", "--metric-python")
 METRIC_COMMAND = option(
-    "COMMAND",
+    "CMD",
     "Also score by this program: JSON with src, hyp and ref a line in, a number a line out.",
     "--metric-command",
 )
@@ -49,7 +49,7 @@ def evaluate(
         "NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."
     ),
     metrics: list[str] | None = METRICS,
-    metric_python: Path | None = METRIC_PYTHON,
+    metric_python: str | None = METRIC_PYTHON,
     metric_command: str | None = METRIC_COMMAND,
     robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
     glossary: Path | None = GLOSSARY,
@@ -150,7 +150,7 @@ def compare(
     direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
     test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
     metrics: list[str] | None = METRICS,
-    metric_python: Path | None = METRIC_PYTHON,
+    metric_python: str | None = METRIC_PYTHON,
     metric_command: str | None = METRIC_COMMAND,
     fail_if_worse: bool = flag(
         "--fail-if-worse", "Exit with code 3 if a system is significantly worse than the first."

@@ -32,7 +32,7 @@ from mtx.formatting import did_you_mean
 from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
 
 if TYPE_CHECKING:
-    from mtx.synthesis.teachers import OutsideTeacher
+    from mtx.synthesis.teachers import ExternalTeacher
 
 
 TEACHER_COMMAND = option(
@@ -67,7 +67,8 @@ def back_translate(
         mono = Path(words[0]) if len(words) == 1 else None
     if not mono or (model is None and teacher_command is None):
         raise UsageError(
-            "expected MODEL FILE, or FILE and --teacher-command CMD", "mtx back-translate runs/de-en more.de -o bt.tsv"
+            "expected MODEL FILE, or FILE and --teacher-command CMD",
+            'mtx back-translate runs/de-en more.de -o bt.tsv, or in place of MODEL --teacher-command "python x.py"',
         )
     from mtx.data.language_detection import Profile
     from mtx.data.markup import clean_text
@@ -84,12 +85,14 @@ def back_translate(
     src = options.get("src", "")
     tgt = options.get("to", "")
     identity = {"text": durable.sha256(mono), **resumed_with(options), "shard": lines.bounds}
-    outside = _find_outside_teacher(model, teacher_command, src, tgt, "--from de --to en")
-    if outside:
+    external = _find_external_teacher(model, teacher_command, src, tgt, "--from de --to en")
+    if external:
+        if output.is_file():
+            raise UsageError(f"-o {output}: is there already", "remove it to ask the teacher again")
         if search := options.keys() & {"beam_size", "length_penalty", "sampling", "batch_tokens", "threads"}:
-            raise UsageError(f"{outside.name}: takes no options of a search, got {', '.join(sorted(search))}")
-        teacher: Teacher = outside
-        identity |= outside.identity
+            raise UsageError(f"{external.name}: does not accept search options, got {', '.join(sorted(search))}")
+        teacher: Teacher = external
+        identity |= external.identity
         models = [forward]
     else:
         translator = load_translator(model or "", **options)
@@ -122,8 +125,8 @@ def back_translate(
             log_probs[row] = pair.log_prob / pair.num_tokens
         return log_probs
 
-    if outside:
-        outside.announce(line for (line,) in lines)
+    if external:
+        external.announce(line for (line,) in lines)
     rows = ResumableRows(output, identity, teacher.block_lines)
     write_pairs(teacher, lines, rows, open_output(output), score=score if scorer else None)
     logger.info(
@@ -133,9 +136,9 @@ def back_translate(
     )
 
 
-def _find_outside_teacher(
+def _find_external_teacher(
     model: str | None, command: str | None, src: str, tgt: str, example: str
-) -> "OutsideTeacher | None":
+) -> "ExternalTeacher | None":
     """The teacher that a command line names, if it is not a model of mtx.
 
     Args:
@@ -147,7 +150,7 @@ def _find_outside_teacher(
     if not (is_address or command is not None):
         return None
     if not (src and tgt):
-        raise UsageError("a teacher from outside needs both languages", example)
+        raise UsageError("a teacher from external needs both languages", example)
     return CommandTeacher(command, tgt) if command is not None else ServerTeacher(model or "", src, tgt)
 
 
@@ -194,7 +197,7 @@ def distil(
     if len(names) != 1:
         raise UsageError(
             f"expected one TEACHER or --teacher-command CMD, got {' '.join(names) or 'none'}",
-            "mtx distil runs/my, or mtx distil http://127.0.0.1:5000 data.mono=more.en data.src=en data.tgt=de",
+            'mtx distil runs/my, mtx distil http://HOST ..., or mtx distil --teacher-command "python x.py" ...',
         )
     name = names[0]
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
@@ -202,30 +205,31 @@ def distil(
     other_settings = [f"{key}={value}" for key, value in values.items() if not key.startswith("data.")]
     src = values.get("data.src", "")
     tgt = values.get("data.tgt", "")
-    outside = _find_outside_teacher(name, teacher_command, src, tgt, "data.src=en data.tgt=de")
+    external = _find_external_teacher(name, teacher_command, src, tgt, "data.src=en data.tgt=de")
     default_dir = default_run_dir(f"{src}-{tgt}-student")
     has_text = False
-    if not outside:
+    if not external:
         first_teacher = require_models(name)[0]
         has_text = is_prepared(RunLayout(first_teacher).data)
         default_dir = f"{find_run(first_teacher) or first_teacher}-student"
     _check_text(name, values, has_text, mono)
-    is_from_mono = mono is not None and not has_text and "data.train" not in values
     from mtx.config.schema import TEACHER_TEST, write_list
     from mtx.data import prepare, token_store
+    from mtx.data.text_arguments import describe_languages
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
     from mtx.runs.run_directory import refuse_foreign
     from mtx.synthesis import synthetic_text
     from mtx.synthesis.teachers import ModelTeacher, Teacher
+    from mtx.training.init_from import inherit
 
     paths = RunLayout(Path(values.get("run_dir") or default_dir))
     refuse_foreign(paths)
     fixed_settings = ["student", f"run_dir={paths.root}"]
     direction = list[str]()
-    if outside:
-        text_teacher: Teacher = outside
-        identity: object = outside.identity
+    if external:
+        text_teacher: Teacher = external
+        identity: object = external.identity
     else:
         translator = load_translator(name, **options)
         if has_text and "data.train" not in values and translator.is_multilingual:
@@ -245,7 +249,7 @@ def distil(
     distilled = paths.distilled
     text_identity = text_settings + direction if "data.train" in values else direction
     origin = synthetic_text.check_teacher(distilled, identity, mono, text_identity)
-    if is_from_mono and mono:
+    if mono and not has_text and "data.train" not in values:
         text = synthetic_text.divide_lines(mono, distilled)
         fixed_settings += text_settings
     else:
@@ -262,11 +266,14 @@ def distil(
         f"data.test={','.join(text.tests)}",
         *other_settings,
     ]
-    # Wrong settings are refused before the teacher works.
-    resolve_settings(student_settings[0], [*student_settings[1:], f"data.train={text.train[0]}"])
+    # Wrong settings are refused before the teacher works; its text is not there yet.
+    resolved = resolve_settings(student_settings[0], [*student_settings[1:], f"data.train={text.train[0]}"])
+    describe_languages(resolved)
+    if resolved.config.training.init_from:
+        inherit(resolved)
     missing = {file: lines for file, lines in text.lines.items() if not (distilled / file).exists()}
-    if outside and missing:
-        outside.announce(line for lines in missing.values() for line, *_ in lines)
+    if external and missing:
+        external.announce(line for lines in missing.values() for line, *_ in lines)
     for file, lines in missing.items():
         synthetic_text.translate_text(text_teacher, lines, distilled / file, origin)
     student_settings.append(f"data.train={','.join(text.train)}")
@@ -274,10 +281,8 @@ def distil(
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]
-    if outside:
-        if test_set.name != TEACHER_TEST:
-            outside.announce(test_set.sources)
-        systems = {"teacher": synthetic_text.measure_teacher(outside, test_set)}
+    if external:
+        systems = {"teacher": synthetic_text.measure_teacher(external, test_set, distilled)}
     else:
         systems = {"teacher": synthetic_text.measure(translator, name, test_set)}
     if test_set.name == TEACHER_TEST:  # the references are its own

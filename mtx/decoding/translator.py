@@ -729,7 +729,9 @@ class Translator:
                     alignment.update(zip(src, tgt, strict=False))
                     continue
                 for link in join_links(result.text, next(links)):
-                    alignment.update(product(src[slice(*link.src_span)], tgt[link.start : link.end]))
+                    if link.is_word and src:
+                        src_number = src[min(int(link.src), len(src) - 1)]
+                        alignment.update((src_number, tgt_number) for tgt_number in tgt[link.start : link.end])
             if not all(line.source for line in text if line.parts):
                 alignment.clear()
             alignments.append(" ".join(f"{src}-{tgt}" for src, tgt in sorted(alignment)))

@@ -30,14 +30,12 @@ class Link(NamedTuple):
 
     Attributes:
         src: the middle of a source piece.
-        src_span: its first character, and its end; nothing for a sign, whose source is unclear.
     """
 
     start: int
     end: int
     src: float
     is_word: bool = True
-    src_span: tuple[int, int] = (0, 0)
 
 
 Links = Sequence[Link]  # in the order of the translation
@@ -56,11 +54,8 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
     balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
-        src_start, src_end = src_ends[column : column + 2]
         if end > start:
-            first = round(src_start)
-            span = first, max(first + 1, round(src_end))
-            links.append(Link(start, end, (src_start + src_end) / 2, src_span=span))
+            links.append(Link(start, end, (src_ends[column] + src_ends[column + 1]) / 2))
     return links
 
 

@@ -16,7 +16,10 @@ def main(name: str) -> None:
     """Print the signature, and a number for each row of stdin."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    import comet  # type: ignore[import-not-found]
+    try:
+        import comet  # type: ignore[import-not-found]
+    except ModuleNotFoundError as error:
+        sys.exit(f"COMET cannot be imported ({error}); pip install unbabel-comet 'setuptools<81'")
     import torch
 
     try:

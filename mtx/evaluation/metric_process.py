@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import math
-import shlex
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class CommandMetric:
 
 
 def choose_commands(
-    metrics: Sequence[str], comet_python: Path | None, command: str | None, has_source: bool
+    metrics: Sequence[str], comet_python: str | None, command: str | None, has_source: bool
 ) -> list[CommandMetric]:
     """The metrics that programs compute, by the options of a command.
 
@@ -77,11 +77,16 @@ def choose_commands(
             if not comet_python:
                 raise UsageError(f"-m {name}: expected --metric-python PATH, the Python of COMET", _INSTALL_COMET)
             model = model or _COMET_MODEL
-            program = str(Path(__file__).with_name("comet_metric.py"))
-            words = find_program(shlex.join([str(comet_python), "-I", program, model]))
+            if not shutil.which(comet_python):
+                raise UsageError(f"--metric-python {comet_python}: not an executable file", _INSTALL_COMET)
+            words = [comet_python, "-I", str(Path(__file__).with_name("comet_metric.py")), model]
             chosen.append(CommandMetric(f"comet:{model}", words, _COMET_BYTES_PER_S))
         elif name not in METRICS:
-            raise UsageError(f"-m {name}: expected {', '.join(METRICS)}, comet or comet:MODEL")
+            raise UsageError(
+                f"-m {name}: expected {', '.join(METRICS)}, comet or comet:MODEL", "--metric-command runs others"
+            )
+    if comet_python and not chosen:
+        raise UsageError("--metric-python is for comet", "-m comet")
     if command is not None:
         chosen.append(CommandMetric(command, find_program(command)))
     for metric in chosen:

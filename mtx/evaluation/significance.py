@@ -34,7 +34,7 @@ class SentenceMean:
     """A metric whose score is the mean of a number for each sentence, with the methods of sacreBLEU's metrics."""
 
     def __init__(self, sentences: Sequence[float], signature: str):
-        self.name = signature.partition("|")[0].strip()[:40]
+        self.name = signature.partition("|")[0].strip()[:200]
         self._sentences = sentences
         self._signature = signature
 
@@ -106,7 +106,7 @@ def p_text(p_value: float) -> str:
 class MetricComparison:
     """One metric of all systems and of all groups, in their order.
 
-    `signature` is the metric's, with seed and number of samples.
+    `signature` is the metric's; that of sacreBLEU's metrics has the seed and the number of samples.
     """
 
     name: str
@@ -212,7 +212,7 @@ def difference_p_value(
     resampled: NDArray[np.float64],
     first: list[int],
     second: list[int],
-    is_sacrebleus: bool = True,
+    is_one_sided: bool = True,
 ) -> float:
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
@@ -224,7 +224,7 @@ def difference_p_value(
         scores: the score of each run on the test set.
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
         first, second: the runs of the two groups, as indices.
-        is_sacrebleus: whether two single runs are compared exactly as sacreBLEU does.
+        is_one_sided: whether the bootstrap of two single runs counts one end only, as sacreBLEU does.
     """
     groups = [np.take(scores, runs) for runs in (first, second)]
     difference = abs(float(groups[1].mean() - groups[0].mean()))
@@ -233,7 +233,7 @@ def difference_p_value(
     spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
     if not spreads:
         gaps = resampled[second[0]] - resampled[first[0]]
-        if is_sacrebleus:  # it counts one side only, so one pair of equal systems in ten differs
+        if is_one_sided:  # it counts one side only, so one pair of equal systems in ten differs
             gaps = np.abs(gaps)
             deviations = gaps - gaps.mean()
         else:

@@ -123,7 +123,12 @@ def score_translations(test_set: TestSet, metrics: ChosenMetrics = DEFAULT) -> S
     scores = score(test_set.translations, references, test_set.tgt, more_references, score_with_interval, metrics.own)
     if protocol := metrics.protocol:
         scores[protocol.name] = protocol.score(test_set.translations, references, *more_references)
-    return scores | dict(score_by_command(metric, test_set) for metric in metrics.by_command)
+    for metric in metrics.by_command:
+        name, entry = score_by_command(metric, test_set)
+        if name in scores:
+            raise DataError(f"{metric.command}: another metric has its name too, {name}")
+        scores[name] = entry
+    return scores
 
 
 def score_lines(name: str, scores: Scores, are_chosen: bool = False) -> list[str]:

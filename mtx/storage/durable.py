@@ -61,11 +61,11 @@ def _temporary_of(path: Path, name: str = "") -> Iterator[Path]:
         name: the name; what an interrupted call has left there is removed. Empty: a random one.
     """
     temporary = path.with_name(name) if name else _temporary(path)
-    _remove_tree(temporary)
+    remove_tree(temporary)
     try:
         yield temporary
     except BaseException as error:
-        _remove_tree(temporary)
+        remove_tree(temporary)
         name_destination(error, temporary, path)
         raise
 
@@ -240,14 +240,14 @@ def _old_name(path: Path) -> Path:
     return path.with_name(f"{_OLD_PREFIX}{path.name}")
 
 
-def _remove_tree(path: Path) -> None:
+def remove_tree(path: Path) -> None:
     """Remove a file or a directory, as far as possible; a missing one is fine."""
     with contextlib.suppress(OSError):
         if path.is_symlink() or not path.is_dir():
             disk.unlink(path)
         else:
             for inner in path.iterdir():
-                _remove_tree(inner)
+                remove_tree(inner)
             disk.remove_directory(path)
 
 
@@ -287,7 +287,7 @@ def remove_temporaries(directory: Path) -> None:
         if path.name.startswith(_OLD_PREFIX):
             _settle(path)
         else:
-            _remove_tree(path)
+            remove_tree(path)
 
 
 def sha256(path: Path) -> str:
@@ -385,7 +385,7 @@ def remove_directory(path: Path) -> None:
         return
     removed = _temporary(path)
     disk.rename(path, removed)
-    _remove_tree(removed)
+    remove_tree(removed)
 
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
@@ -403,4 +403,4 @@ def remove_member(directory: Path, name: str) -> None:
     entries = read_manifest(directory)
     if entries.pop(name, None):
         write_json(directory / MANIFEST, {"files": entries})
-    _remove_tree(directory / name)
+    remove_tree(directory / name)

@@ -32,9 +32,9 @@ def find_program(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"{command}: {first_line(error)}", "quotes come in pairs") from None
+        raise UsageError(f"{command}: {first_line(error)}", "close the quotation mark") from None
     if not words or not shutil.which(words[0]):
-        raise UsageError(f"{command!r}: there is no such program", "sh -c '...' runs what only a shell understands")
+        raise UsageError(f"{command!r}: command not found", "sh -c '...' runs what only a shell understands")
     return words
 
 

@@ -37,11 +37,11 @@ from mtx.evaluation.test_set_scores import score_translations, translate
 from mtx.formatting import counted
 from mtx.scoring.metrics import TestSet
 from mtx.scoring.suspicion import suspicion
-from mtx.storage import durable
-from mtx.storage.resumable import Blocks, MisalignedError, ResumableRows, Shard
+from mtx.storage import disk, durable
+from mtx.storage.resumable import Blocks, ResumableRows, Shard
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, require_models
 from mtx.storage.text_files import LineParts, printable, read_lines
-from mtx.synthesis.teachers import OutsideTeacher, Teacher
+from mtx.synthesis.teachers import ExternalTeacher, Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,8 @@ KEPT = "kept"
 _SIGNS = [re.compile(signs) for signs in (":(?!\\d)|：", '["“”„«»「」『』]', r"[()\[\]{}（）【】]", "[<>|*`#_=]")]
 _FEWEST_SHIFTED = 64  # lines
 _LONGEST_SHIFT = 3
-_UNLIKE = 0.3  # the correlation of the lengths of translations with those of their lines is higher
-_ALIKE = 0.6
-_UNKEPT = "none of them is kept"
+_LOW_CORRELATION = 0.3  # of the lengths of translations with those of their lines, which is higher
+_HIGH_CORRELATION = 0.6
 _FEWEST_LINES = 20  # of which a test set and a validation set get one each
 
 
@@ -113,7 +112,7 @@ def write_pairs(
         for translations, block in zip(teacher.translate(blocks), blocks_to_score, strict=True):
             sources = [line for line, *_ in block]
             if teacher.language and are_shifted(sources, translations):
-                raise MisalignedError("the translations are as long as other lines, so they belong to those", _UNKEPT)
+                raise teacher.shifted()
             scores = score(translations, sources) if score else [None] * len(sources)
             yield [json.dumps(row, ensure_ascii=False) for row in zip(translations, scores, strict=True)]
 
@@ -155,7 +154,7 @@ def find_addition(line: str, answer: str, language: str) -> str | None:
     if "\n" in answer:
         return "several lines"
     if any(signs.search(answer) and not signs.search(line) for signs in _SIGNS):
-        return "added signs"
+        return "added punctuation"
     return "another language" if is_in_other_language(answer, language) else None
 
 
@@ -171,7 +170,7 @@ def are_shifted(lines: Sequence[str], translations: Sequence[str]) -> bool:
         return False
     shifts = [np.roll(src, shift) for shift in range(-_LONGEST_SHIFT, _LONGEST_SHIFT + 1)]
     likeness = np.corrcoef([*shifts, tgt])[-1, :-1]
-    return bool(likeness[_LONGEST_SHIFT] < _UNLIKE and likeness.max() > _ALIKE)
+    return bool(likeness[_LONGEST_SHIFT] < _LOW_CORRELATION and likeness.max() > _HIGH_CORRELATION)
 
 
 def _rows(translated: ResumableRows) -> Iterator[Row]:
@@ -228,9 +227,10 @@ def check_teacher(directory: Path, teacher: object, mono: Path | None, text: lis
     origin = {"teacher": teacher, "mono": mono and durable.sha256(mono), "text": sorted(text)}
     path = directory / "teacher.json"
     if path.exists() and not origin.items() <= durable.read_json(path).items():
-        if any(directory.rglob("*.part")) or any((directory / name).exists() for name in (DISTILLED, f"{VALID}.src")):
+        is_valid_translated = (directory / f"{VALID}.src").exists() and (directory / VALID).exists()
+        if is_valid_translated or (directory / DISTILLED).exists() or any(directory.rglob("*.part")):
             raise UsageError(f"{directory}: made from another teacher or text", "use run_dir=DIR for a new student")
-        durable.remove_directory(directory)
+        durable.remove_tree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         durable.write_json(path, origin)
@@ -283,7 +283,11 @@ def translate_text(teacher: Teacher, lines: Shard, output: Path, origin: dict[st
         origin: everything that the pairs depend on, from `check_teacher`.
     """
     rows = ResumableRows(output, {**origin, **teacher.identity}, teacher.block_lines)
-    write_pairs(teacher, lines, rows, durable.new_file(output), side="src")
+    if not write_pairs(teacher, lines, rows, durable.new_file(output), side="src")[KEPT]:
+        disk.unlink(output)
+        raise DataError(
+            f"{output}: none of the translations is usable", "see the examples above; rm -r it to start again"
+        )
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
@@ -310,16 +314,25 @@ def table(systems: dict[str, Measurements], test: str) -> list[str]:
     return lines
 
 
-def measure_teacher(teacher: OutsideTeacher, test_set: TestSet) -> Measurements:
-    """The quality of a teacher from outside on a test set that is not its own text, and its speed in this process."""
+def measure_teacher(teacher: ExternalTeacher, test_set: TestSet, directory: Path) -> Measurements:
+    """The quality of an external teacher on a test set that is not its own text, and its speed in this process.
+
+    Both are kept in a file of the directory, so that the teacher is asked once.
+    """
+    path = directory / "measurements.json"
+    if path.exists():
+        stored = durable.read_json(path)
+        return {name: stored[name] for name in ("bleu", "chrf", "rate") if name in stored}
     values = Measurements()
     if test_set.name != TEACHER_TEST:
+        teacher.announce(test_set.sources)
         lines: list[LineParts] = [(line,) for line in test_set.sources]
         translations = [text for block in teacher.translate(iter([lines])) for text in block]
         scores = score_translations(test_set.translated(translations, "nfc"))
         values |= {"bleu": scores["bleu"]["score"], "chrf": scores["chrf"]["score"]}
     if teacher.seconds:
         values["rate"] = teacher.num_lines / teacher.seconds
+    durable.write_json(path, values)
     return values
 
 

@@ -1,4 +1,4 @@
-"""Teachers, whose translations become training text: a model of mtx, or from outside a server or a program.
+"""Teachers, whose translations become training text: a model of mtx, or an external one: a server or a program.
 
 Flow: a model, an address or a command -> `Teacher` -> `translate`, which gets the blocks of a job that resumes from
 `synthetic_text.write_pairs`. A server has the interface of LibreTranslate, as `mtx serve` has, or that of OpenAI, with
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 KEY = "MTX_TEACHER_KEY"  # the environment variable with the key of the server
 _RESUMES = "the same command resumes"
+_UNKEPT = "its translations may belong to other lines, so none is kept"
 _NUM_EXAMPLES = 3
 _NUM_REQUESTS = 8  # at a time
 _REQUEST_LINES = 32
@@ -42,7 +43,7 @@ _TIMEOUT_S = 600
 _MAX_TRIES = 8  # of a request, in about two minutes
 _TRIES_BEFORE_WARNING = 3
 _LONGEST_WAIT_S = 60.0
-_KEY_SIGNS = re.compile(r"[!#-\[\]-~]*")  # those that JSON, in which a server may repeat it, does not escape
+_KEY = re.compile(r"[!#-\[\]-~]*")  # those that JSON, in which a server may repeat it, does not escape
 _PROMPT = "Translate the following text from {src} to {tgt}. Answer with the translation only, in one line.\n\n{text}"
 
 
@@ -67,6 +68,10 @@ class Teacher:
             MisalignedError: it has more or fewer translations than lines.
         """
         raise NotImplementedError
+
+    def shifted(self) -> MtxError:
+        """The error for translations whose lengths fit other lines than their own."""
+        return MtxError("the translations seem to be shifted against their lines")
 
 
 class ModelTeacher(Teacher):
@@ -102,7 +107,7 @@ def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
     return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)
 
 
-class OutsideTeacher(Teacher):
+class ExternalTeacher(Teacher):
     """A teacher that is no model of mtx: a server or a program.
 
     Attributes:
@@ -122,8 +127,8 @@ class OutsideTeacher(Teacher):
     def announce(self, lines: Iterable[str]) -> None:
         """Says how much text goes where before any does; nothing for a program, which is the user's own."""
 
-    def _count(self, lines: Sequence[str], translations: Sequence[str], started: float) -> None:
-        """Count translations that took from `started` until now; the first ones are shown."""
+    def _record(self, lines: Sequence[str], translations: Sequence[str], started: float) -> None:
+        """Record translations that took from `started` until now; the first ones are shown."""
         if not self.num_lines:
             logger.info("the first translations of %s:", self.name)
             for line, translation in islice(zip(lines, translations, strict=False), _NUM_EXAMPLES):
@@ -132,7 +137,7 @@ class OutsideTeacher(Teacher):
         self.seconds += time.monotonic() - started
 
 
-class CommandTeacher(OutsideTeacher):
+class CommandTeacher(ExternalTeacher):
     """A program that reads all lines that are left, and writes a translation of each, at once or at its end."""
 
     def __init__(self, command: str, language: str):
@@ -140,41 +145,37 @@ class CommandTeacher(OutsideTeacher):
         super().__init__(command, {"command": command}, language)
 
     def translate(self, blocks: Blocks) -> Iterator[list[str]]:
-        """See `Teacher.translate`; the blocks have `block_lines` lines, the last one has fewer."""
-        first_block = next(blocks, None)
-        if first_block is None:
+        """See `Teacher.translate`."""
+        blocks_of_lines = [[_as_sent(line) for line, *_ in block] for block in blocks]
+        if not blocks_of_lines:
             return
-        num_sent = 0
-
-        def send() -> Iterator[str]:
-            nonlocal num_sent
-            for block in chain([first_block], blocks):
-                num_sent += len(block)
-                yield from (_as_sent(line) for line, *_ in block)
-
-        started = time.monotonic()
+        num_sent = sum(map(len, blocks_of_lines))
         num_lines = 0
-        with run_on_lines(self.name, self._words, send()) as answers:
-            while num_lines < num_sent:
-                expected = min(self.block_lines, num_sent - num_lines)
-                translations = list(islice(answers, expected))
+        started = time.monotonic()
+        with run_on_lines(self.name, self._words, chain.from_iterable(blocks_of_lines)) as answers:
+            for lines in blocks_of_lines:
+                translations = list(islice(answers, len(lines)))
                 num_lines += len(translations)
-                if len(translations) < expected:
+                if len(translations) < len(lines):
                     raise self._misaligned(num_sent, f"{num_lines:,}")
-                self._count([line for line, *_ in first_block], translations, started)
+                self._record(lines, translations, started)
                 started = time.monotonic()
                 yield translations
             if next(answers, None) is not None:
                 raise self._misaligned(num_sent, "more")
 
+    def shifted(self) -> MtxError:
+        """See `Teacher.shifted`; its earlier translations are of the same answer, and removed too."""
+        return MisalignedError(str(super().shifted()), _UNKEPT)
+
     def _misaligned(self, num_sent: int, extent: str) -> MisalignedError:
         return MisalignedError(
             f"{self.name}: expected {counted(num_sent, 'line')}, one for each that it reads, got {extent}",
-            "its translations may belong to other lines, so none is kept",
+            _UNKEPT,
         )
 
 
-class ServerTeacher(OutsideTeacher):
+class ServerTeacher(ExternalTeacher):
     """A server with the interface of LibreTranslate, or of OpenAI for an address with the name of a model.
 
     Args:
@@ -194,10 +195,12 @@ class ServerTeacher(OutsideTeacher):
         self._model = parts.fragment
         self._languages = (src, tgt)
         self._key = os.environ.get(KEY, "").strip()
-        if not _KEY_SIGNS.fullmatch(self._key):
-            raise UsageError(f"{KEY}: expected a key without spaces, quotes and backslashes")
+        if not _KEY.fullmatch(self._key):
+            raise UsageError(f"{KEY}: expected a key of ASCII characters without spaces, quotes and backslashes")
         if "@" in parts.netloc or parts.query:
-            raise UsageError("the address of a teacher has no user, password or ?", f"the key is in {KEY}")
+            raise UsageError(
+                "the address of a teacher must not contain a user, a password or a query", f"the key is read from {KEY}"
+            )
         if not parts.hostname:
             raise UsageError(f"{address}: has no host", "https://HOST, or https://HOST/v1#MODEL")
         if parts.scheme == "http" and not _is_loopback(parts.hostname):
@@ -214,10 +217,10 @@ class ServerTeacher(OutsideTeacher):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=_NUM_REQUESTS))
 
     def announce(self, lines: Iterable[str]) -> None:
-        """See `OutsideTeacher.announce`."""
+        """See `ExternalTeacher.announce`."""
         sizes = list(map(len, lines))
         logger.info(
-            "%s, %s characters, go to %s; the terms of a service or a model may forbid training on its answers",
+            "up to %s, %s characters, go to %s; the terms of a service or a model may forbid training on its answers",
             counted(len(sizes), "line"),
             f"{sum(sizes):,}",
             urlsplit(self._url).netloc,
@@ -233,12 +236,12 @@ class ServerTeacher(OutsideTeacher):
                 started = time.monotonic()
                 if not self.num_lines:
                     translations = self._translate_first(lines[:_NUM_EXAMPLES])
-                    self._count(lines, translations, started)
+                    self._record(lines, translations, started)
                     started = time.monotonic()
                 starts = range(len(translations), len(lines), request_lines)
                 parts = pool.imap(self._translate_lines, [lines[start : start + request_lines] for start in starts])
                 translated = [text for part in parts for text in part]
-                self._count((), translated, started)
+                self._record((), translated, started)
                 yield translations + translated
 
     def _translate_first(self, lines: Sequence[str]) -> list[str]:
@@ -343,7 +346,7 @@ def _read_completion(answer: Any) -> object:
 
 
 def _as_sent(line: str) -> str:
-    """The line on one line. A point takes the place of an empty line, which some teachers skip; its pair is dropped."""
+    """The line on one line. A full stop replaces an empty line, which some teachers skip; its pair is dropped."""
     return clean_text(line) or "."
 
 

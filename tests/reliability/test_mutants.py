@@ -76,7 +76,7 @@ nothing = becomes("None")
 
 def removed_at_once(rename: ast.AST) -> str:
     assert isinstance(rename, ast.Call)
-    return f"_remove_tree({ast.unparse(rename.args[0])})"
+    return f"remove_tree({ast.unparse(rename.args[0])})"
 
 
 def sizes_alone(membership: ast.AST) -> str:

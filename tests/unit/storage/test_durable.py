@@ -110,7 +110,7 @@ def test_a_replacement_that_was_killed_is_undone(directory: Path, monkeypatch: p
     durable.remove_temporaries(directory.parent)
     assert list(directory.parent.iterdir()) == [directory]
     with monkeypatch.context() as patch:  # killed while the directory is being removed
-        patch.setattr(durable, "_remove_tree", lambda path: None)
+        patch.setattr(durable, "remove_tree", lambda path: None)
         durable.remove_directory(directory)
     durable.remove_temporaries(directory.parent)
     assert not list(directory.parent.iterdir())

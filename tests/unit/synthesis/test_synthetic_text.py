@@ -222,11 +222,13 @@ def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path) -> None
     others: list[tuple[str, Path | None, list[str]]] = [
         ("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])
     ]  # fmt: skip
-    for other in (*others, ("A", mono, [])):
-        (directory / "train.tsv").write_text("")
+    for other in (*others[:2], ("A", mono, ["x"]), ("A", mono, [])):
+        for name in ("train.tsv", "valid.tsv", "data"):
+            (directory / name).write_text("")
         assert synthetic_text.check_teacher(directory, *other) != about or other[0] == "A"
         assert [path.name for path in directory.iterdir()] == ["teacher.json"], "nothing was translated"
-    for begun in (DISTILLED, "valid.tsv.src", "tests/x.tsv.part"):
+    (directory / "valid.tsv.src").write_text("")
+    for begun in (DISTILLED, "valid.tsv", "tests/x.tsv.part"):
         (directory / begun).parent.mkdir(exist_ok=True)
         (directory / begun).write_text("")
         assert synthetic_text.check_teacher(directory, "A", mono, []) == about

@@ -1,4 +1,4 @@
-"""Teachers from outside: servers on loopback that fail in many ways, and programs that do."""
+"""Teachers that are external: servers on loopback that fail in many ways, and programs that do."""
 
 import contextlib
 import http.server
@@ -23,7 +23,7 @@ from mtx.storage.resumable import MisalignedError, ResumableRows, Shard
 from mtx.storage.text_files import LineParts
 from mtx.synthesis import teachers
 from mtx.synthesis.synthetic_text import KEPT, are_shifted, write_pairs
-from mtx.synthesis.teachers import CommandTeacher, OutsideTeacher, ServerTeacher
+from mtx.synthesis.teachers import CommandTeacher, ExternalTeacher, ServerTeacher
 
 Answer = tuple[int, Any]  # status and body
 SECRET = "sk-very-secret-123"
@@ -114,7 +114,7 @@ def server_teacher(server: FakeServer, kind: str = "libretranslate", tgt: str = 
     return ServerTeacher(f"{server.address}/v1#a+b/model" if kind == "chat" else f"{server.address}/", "en", tgt)
 
 
-def ask(teacher: OutsideTeacher, lines: list[str]) -> list[str]:
+def ask(teacher: ExternalTeacher, lines: list[str]) -> list[str]:
     blocks = (
         [(line,) for line in lines[start : start + teacher.block_lines]]
         for start in range(0, len(lines), teacher.block_lines)
@@ -122,7 +122,7 @@ def ask(teacher: OutsideTeacher, lines: list[str]) -> list[str]:
     return [translation for block in teacher.translate(blocks) for translation in block]
 
 
-def distil(teacher: OutsideTeacher, directory: Path, lines: list[str]) -> tuple[dict[str, int], list[list[str]]]:
+def distil(teacher: ExternalTeacher, directory: Path, lines: list[str]) -> tuple[dict[str, int], list[list[str]]]:
     """The counts of `write_pairs`, and the pairs."""
     output = directory / "out.tsv"
     text = Shard(lambda: ((line,) for line in lines))
@@ -261,7 +261,7 @@ def test_an_untrusted_certificate_is_an_error_at_once(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("key", ["abc\ndef", "abc def", "schlüssel", 'a"b', "a\\b", "\udcff"])
 def test_a_key_that_cannot_be_one_is_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(teachers.KEY, key)
-    with pytest.raises(UsageError, match="expected a key without") as caught:
+    with pytest.raises(UsageError, match="expected a key of ASCII") as caught:
         ServerTeacher("https://example.org", "en", "de")
     assert key not in str(caught.value)
 
@@ -345,7 +345,7 @@ def test_what_a_chat_model_adds_is_dropped_shown_and_counted(
     counts, pairs = distil(teacher, tmp_path, lines)
     assert counts == {
         KEPT: 1, "several lines": 2, "another language": 2, "empty": 1, "length ratio": 1, "identical": 1,
-        "added signs": 4,
+        "added punctuation": 4,
     }  # fmt: skip
     assert pairs == [[f"{source} 7", good]]
     for reason in counts.keys() - {KEPT}:
@@ -401,7 +401,7 @@ def test_an_address_that_is_none() -> None:
 
 @pytest.mark.parametrize("address", ["https://user:pass@host/", "https://user@host/v1#m", "https://host/?key=1"])
 def test_a_key_in_the_address_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="MTX_TEACHER_KEY|user, password") as caught:
+    with pytest.raises(UsageError, match="must not contain a user, a password") as caught:
         ServerTeacher(address, "en", "de")
     assert "pass" not in str(caught.value).replace("password", "")
 
@@ -471,7 +471,7 @@ def test_a_shift_is_found_before_it_is_stored(tmp_path: Path) -> None:
     )
     teacher = program(code)
     teacher.language = "de"
-    with pytest.raises(MisalignedError, match="as long as other lines"):
+    with pytest.raises(MisalignedError, match="seem to be shifted"):
         distil(teacher, tmp_path, lines)
     assert [*tmp_path.iterdir()] == []
 
@@ -525,7 +525,7 @@ def test_a_program_that_dies_resumes_with_the_lines_that_are_left(tmp_path: Path
 
 @pytest.mark.parametrize("command", ["", "   ", "no-such-program --x", "'unclosed", "/tmp"])
 def test_a_command_that_is_no_program(command: str) -> None:
-    with pytest.raises(UsageError, match="no such program|No closing quotation") as caught:
+    with pytest.raises(UsageError, match="command not found|No closing quotation") as caught:
         CommandTeacher(command, "")
     assert "\n" not in str(caught.value)
 
