@@ -157,7 +157,7 @@ def test_comet_runs_in_its_own_python() -> None:
     with pytest.raises(UsageError, match="metric-python PATH") as raised:
         choose_commands(["comet"], None, None, True)
     assert raised.value.help and "'setuptools<81'" in raised.value.help
-    with pytest.raises(UsageError, match="no such program"):
+    with pytest.raises(UsageError, match="not an executable file"):
         choose_commands(["comet"], Path("no/such/python"), None, True)
 
 
