@@ -43,7 +43,7 @@ _TIMEOUT_S = 600
 _MAX_TRIES = 8  # of a request, in about two minutes
 _TRIES_BEFORE_WARNING = 3
 _LONGEST_WAIT_S = 60.0
-_KEY = re.compile(r"[!#-\[\]-~]*")  # those that JSON, in which a server may repeat it, does not escape
+_KEY_FORM = re.compile(r"[!#-\[\]-~]*")  # those that JSON, in which a server may repeat it, does not escape
 _PROMPT = "Translate the following text from {src} to {tgt}. Answer with the translation only, in one line.\n\n{text}"
 
 
@@ -195,7 +195,7 @@ class ServerTeacher(ExternalTeacher):
         self._model = parts.fragment
         self._languages = (src, tgt)
         self._key = os.environ.get(KEY, "").strip()
-        if not _KEY.fullmatch(self._key):
+        if not _KEY_FORM.fullmatch(self._key):
             raise UsageError(f"{KEY}: expected a key of ASCII characters without spaces, quotes and backslashes")
         if "@" in parts.netloc or parts.query:
             raise UsageError(

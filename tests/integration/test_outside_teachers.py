@@ -151,6 +151,14 @@ def test_what_is_refused(trained: Path, mono: Path, tmp_path: Path, refused: Any
         2, ["data.valid and data.test need data.train"], "distil", url, *LANGUAGES, f"data.mono={mono}", "data.test=x"
     )
     refused(2, ["unencrypted"], "distil", "http://example.org", *LANGUAGES, f"data.mono={mono}")
+    names = ["data.src=English", "data.tgt=German"]
+    new = f"run_dir={tmp_path / 'new'}"
+    refused(2, ["data.src=English: expected the code of a language"], "distil", url, *names, f"data.mono={mono}", new)
+    refused(2, ["nowhere"], "distil", url, *LANGUAGES, f"data.mono={mono}", new, "training.init_from=nowhere")
+    there = tmp_path / "there.tsv"
+    there.write_text("paid")
+    refused(2, ["is there already"], "back-translate", url, mono, "-o", there, "--from", "en", "--to", "de")
+    assert there.read_text() == "paid"
     few = tmp_path / "few.en"
     few.write_text("one\ntwo\none\n")
     refused(1, ["has 2 different lines"], "distil", url, *LANGUAGES, f"data.mono={few}", f"run_dir={tmp_path / 'few'}")

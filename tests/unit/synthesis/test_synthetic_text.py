@@ -1,6 +1,7 @@
 """Synthetic pairs: what is dropped, what a student learns from, and a process that is killed resumes."""
 
 import io
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,8 @@ import pytest
 
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.scoring.metrics import TestSet
 from mtx.storage.resumable import ResumableRows, Shard
 from mtx.storage.text_files import LineParts, read_lines
 from mtx.synthesis import synthetic_text
@@ -22,12 +24,13 @@ from mtx.synthesis.synthetic_text import (
     KEPT,
     TRAIN,
     describe_counts,
+    measure_teacher,
     source_lines,
     translate_text,
     write_pairs,
     write_text,
 )
-from mtx.synthesis.teachers import ModelTeacher, nearest_by_chrf
+from mtx.synthesis.teachers import ExternalTeacher, ModelTeacher, nearest_by_chrf
 
 
 class _Stopped(Exception):
@@ -214,6 +217,30 @@ def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / DISTILLED).read_text().split("\n")[:-1] == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [DISTILLED, "mono", TRAIN]
     assert [*source_lines(tmp_path, None)] == [(f"source {n}", "second") for n in range(10)]
+
+
+def test_text_without_a_usable_translation_leaves_no_file(tmp_path: Path) -> None:
+    teacher: Any = Translating(lambda block: block)
+    with pytest.raises(DataError, match="none of the translations is usable"):
+        translate_text(teacher, Shard(lambda: zip(["a b", "c d"])), tmp_path / DISTILLED, {})
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_external_teacher_is_measured_once(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    class Program(ExternalTeacher):
+        def translate(self, blocks: Iterator[list[LineParts]]) -> Iterator[list[str]]:
+            for block in blocks:
+                lines = [line for line, *_ in block]
+                asked.extend(lines)
+                self._record(lines, lines, time.monotonic() - 2)
+                yield lines
+
+    test_set = TestSet("t", "de", ["Ein Mann läuft dort."] * 12, ["Ein Mann läuft dort."] * 12)
+    first = measure_teacher(Program("x", {}, "de"), test_set, tmp_path)
+    assert first == measure_teacher(Program("x", {}, "de"), test_set, tmp_path)
+    assert first["bleu"] == pytest.approx(100) and 0 < first["rate"] <= 6 and len(asked) == 12
 
 
 def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path) -> None:

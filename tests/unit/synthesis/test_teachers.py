@@ -476,6 +476,21 @@ def test_a_shift_is_found_before_it_is_stored(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_server_that_shifts_keeps_what_came_before(server: FakeServer, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    lines = [" ".join(["word"] * rng.randint(1, 30)) + f" {number}" for number in range(500)]
+
+    def answer(request: dict[str, Any]) -> Answer:
+        texts = texts_of(request)
+        is_late = int(texts[0].split()[-1]) >= 256
+        return answer_with(request, [texts[-1], *texts[:-1]] if is_late else texts)
+
+    server.answer = answer
+    with pytest.raises(MtxError, match="seem to be shifted"):
+        distil(server_teacher(server), tmp_path, lines)
+    assert (tmp_path / "out.tsv.part").read_bytes().count(b"\n") == 1 + 256
+
+
 def test_which_translations_are_shifted() -> None:
     rng = random.Random(2)
     src = ["x" * rng.randint(10, 200) for _ in range(128)]
