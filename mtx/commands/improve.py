@@ -139,7 +139,7 @@ def back_translate(
 def _find_external_teacher(
     model: str | None, command: str | None, src: str, tgt: str, example: str
 ) -> "ExternalTeacher | None":
-    """The teacher that a command line names, if it is not a model of mtx.
+    """The teacher that a command line names, if it is not an mtx model.
 
     Args:
         example: how a command line names the languages, of which such a teacher has none of its own.

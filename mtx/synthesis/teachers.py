@@ -61,7 +61,7 @@ class Teacher:
     language: str
 
     def translate(self, blocks: Blocks) -> Iterator[list[str]]:
-        """Yields the translations of each block of lines; one that has line breaks is no translation of its line.
+        """Yields the translations of each block of lines; an answer with line breaks is not a translation of its line.
 
         Raises:
             MtxError: the teacher fails.
@@ -108,7 +108,7 @@ def nearest_by_chrf(texts: Sequence[str], reference: str | None = None) -> str:
 
 
 class ExternalTeacher(Teacher):
-    """A teacher that is no model of mtx: a server or a program.
+    """A teacher that is not an mtx model: a server or a program.
 
     Attributes:
         name: as it is shown.
