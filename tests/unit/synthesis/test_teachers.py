@@ -179,6 +179,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Answer], str]] = {
     "deep": (lambda _: (200, b"[" * 100_000), r"got \[\[\["),
     "a list": (lambda _: (200, ["x"]), "expected"),
     "null": (lambda _: (200, None), "expected"),
+    "a choice that is text": (lambda _: (200, {"choices": ["x"], "translatedText": {"x": 1}}), "expected"),
     "no choice": (lambda _: (200, {"choices": [], "translatedText": []}), "expected"),
     "no message": (lambda _: (200, {"choices": [{"text": "x"}], "translatedText": "x"}), "expected"),
     "numbers": (lambda request: answer_with(request, [3] * len(texts_of(request))), "expected"),
