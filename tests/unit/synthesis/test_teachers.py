@@ -24,6 +24,7 @@ from mtx.storage.text_files import LineParts
 from mtx.synthesis import teachers
 from mtx.synthesis.synthetic_text import KEPT, are_shifted, write_pairs
 from mtx.synthesis.teachers import CommandTeacher, ExternalTeacher, ServerTeacher
+from tests.rig import PATIENCE_S
 
 Answer = tuple[int, Any]  # status and body
 SECRET = "sk-very-secret-123"
@@ -138,6 +139,19 @@ def test_each_line_gets_its_translation(teacher: ServerTeacher, server: FakeServ
     path = server.requests[0]["path"]
     assert path == ("/v1/chat/completions" if "model" in teacher.identity else "/translate")
     assert server.lines[:3] == lines[:3], "a few are shown before the rest is sent"
+
+
+def test_a_chat_model_gets_several_lines_at_once(server: FakeServer) -> None:
+    both = threading.Barrier(2)
+
+    def answer(request: dict[str, Any]) -> Answer:
+        if "word" in texts_of(request)[0]:
+            both.wait(PATIENCE_S)
+        return translate_all(request)
+
+    server.answer = answer
+    lines = ["a", "b", "c", "word 1", "word 2"]
+    assert ask(server_teacher(server, "chat"), lines) == [line.upper() for line in lines]
 
 
 def test_what_a_server_is_asked(server: FakeServer) -> None:
