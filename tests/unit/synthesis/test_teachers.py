@@ -353,16 +353,18 @@ def test_what_a_chat_model_adds_is_dropped_shown_and_counted(
         f"{source} b": f"**{good}**",
         f"{source} c": f"{good} (or: something else)",
     }
+    both_have_signs = {f'{source} (He said: "Bye.")': f"{good} (Er sagte: „Tschüss.“)"}
+    answers |= both_have_signs
     server.answer = lambda request: answer_with(request, [answers[texts_of(request)[0]]])
     caplog.set_level(logging.INFO)
     teacher = server_teacher(server, "chat")
     lines = [line for line in answers if line != f"{source} "]
     counts, pairs = distil(teacher, tmp_path, lines)
     assert counts == {
-        KEPT: 1, "several lines": 2, "another language": 2, "empty": 1, "length ratio": 1, "identical": 1,
+        KEPT: 2, "several lines": 2, "another language": 2, "empty": 1, "length ratio": 1, "identical": 1,
         "added punctuation": 4,
     }  # fmt: skip
-    assert pairs == [[f"{source} 7", good]]
+    assert pairs == [[f"{source} 7", good], *map(list, both_have_signs.items())]
     for reason in counts.keys() - {KEPT}:
         assert f"  {reason}, such as: " in caplog.text
 
