@@ -1,6 +1,7 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +76,11 @@ def back_translate(
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, Shard
     from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import write_pairs
+    from mtx.synthesis.synthetic_text import read_parts, write_pairs
     from mtx.synthesis.teachers import ModelTeacher, Teacher
 
     _require_file(mono)
-    text = mono
-    lines = Shard(lambda: ((line,) for line in read_lines(text)), shard)
+    lines = Shard(partial(read_parts, mono), shard)
     output = resolve_output(output, mono) or output
     src = options.get("src", "")
     tgt = options.get("to", "")
@@ -150,7 +150,7 @@ def _find_external_teacher(
     if not (is_address or command is not None):
         return None
     if not (src and tgt):
-        raise UsageError("a teacher from external needs both languages", example)
+        raise UsageError("an external teacher needs both languages", example)
     return CommandTeacher(command, tgt) if command is not None else ServerTeacher(model or "", src, tgt)
 
 
@@ -182,24 +182,11 @@ def distil(
     TEACHER can also be the address of a server with LibreTranslate's interface (http://127.0.0.1:5000), or with
     OpenAI's and the name of a model (https://HOST/v1#NAME). It needs data.src, data.tgt, and data.mono or data.train.
     """
-    from mtx.config.settings import default_run_dir, is_override
+    from mtx.config.settings import default_run_dir
     from mtx.config.settings import resolve as resolve_settings
 
-    words = [word for word in (teacher, *(settings or [])) if word]
-    names = [word for word in words if not is_override(word)]
-    values = {"device": options["device"]}
-    for setting in words:
-        if is_override(setting):
-            key, _, value = setting.partition("=")
-            values[key] = value
-    if teacher_command is not None:
-        names.insert(0, teacher_command)
-    if len(names) != 1:
-        raise UsageError(
-            f"expected one TEACHER or --teacher-command CMD, got {' '.join(names) or 'none'}",
-            'mtx distil runs/my, mtx distil http://HOST ..., or mtx distil --teacher-command "python x.py" ...',
-        )
-    name = names[0]
+    name, values = _read_words([word for word in (teacher, *(settings or [])) if word], teacher_command)
+    values.setdefault("device", options["device"])
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
     text_settings = [f"{key}={value}" for key, value in values.items() if key.startswith("data.")]
     other_settings = [f"{key}={value}" for key, value in values.items() if not key.startswith("data.")]
@@ -292,6 +279,25 @@ def distil(
         translator = load_translator(model, **options | {"engine": "auto"})
         systems[system] = synthetic_text.measure(translator, model, test_set)
     print_result(systems, synthetic_text.table(systems, test_set.name), as_json)
+
+
+def _read_words(words: Sequence[str], command: str | None) -> tuple[str, dict[str, str]]:
+    """The name of the teacher, which may come after settings, and the settings by their keys."""
+    from mtx.config.settings import is_override
+
+    names = [word for word in words if not is_override(word)]
+    if command is not None:
+        names.insert(0, command)
+    if len(names) != 1:
+        raise UsageError(
+            f"expected one TEACHER or --teacher-command CMD, got {' '.join(names) or 'none'}",
+            'mtx distil runs/my, mtx distil http://HOST ..., or mtx distil --teacher-command "python x.py" ...',
+        )
+    values = {}
+    for setting in filter(is_override, words):
+        key, _, value = setting.partition("=")
+        values[key] = value
+    return names[0], values
 
 
 def _check_text(teacher: str, values: Mapping[str, str], has_text: bool, mono: Path | None) -> None:

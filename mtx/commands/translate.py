@@ -192,7 +192,9 @@ class LineWork:
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         if self.has_values:
             from mtx.scoring.suspicion import suspicion
-        alignments = self.translator.align([hypotheses[:1] for hypotheses in results]) if self._is_aligned else lines
+        alignments: Sequence[str | None] = [None] * len(lines)
+        if self._is_aligned:
+            alignments = self.translator.align([hypotheses[:1] for hypotheses in results])
         rows = []
         for line, hypotheses, alignment in zip(lines, results, alignments, strict=True):
             best = hypotheses[0]
@@ -202,7 +204,7 @@ class LineWork:
                 self._num_empty += 1
             if self.has_values:
                 values = [hypothesis_values(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
-                if self._is_aligned:
+                if alignment is not None:
                     values[0]["alignment"] = alignment
                 row = json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)
             rows.append(row)

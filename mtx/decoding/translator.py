@@ -80,7 +80,6 @@ class Hypothesis:
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
         parts: the parts of the line, each with its own hypothesis.
-        source: the line with its codes; empty if its words cannot be numbered.
         translator: that of the line; None for one of its parts.
     """
 
@@ -90,13 +89,17 @@ class Hypothesis:
     num_missing: int = 0
     is_cut: bool = False
     parts: "tuple[tuple[Part, Hypothesis], ...]" = field(default=(), repr=False)
-    source: Sequence[str | Tag] = field(default=(), repr=False)
     translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
         """The text with its codes."""
         return raw(self.marked)
+
+    @property
+    def source(self) -> "Sequence[str | Tag]":
+        """The line with its codes; empty if its words cannot be numbered."""
+        return self.parts[0][0].line if self.parts else ()
 
     @property
     def quality(self) -> float | None:
@@ -142,7 +145,7 @@ class Part(NamedTuple):
         tags: its codes.
         follows_sentence: whether it follows a sentence, from which a space separates it in most languages.
         model_text: its text as the model reads it, without terms of a glossary.
-        line: the line that it is a part of, with its codes.
+        line: the line that it is a part of, with its codes; empty if its words cannot be numbered.
     """
 
     ids: list[int]
@@ -826,7 +829,6 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
                 beginning.num_missing + hypothesis.num_missing,
                 beginning.is_cut or hypothesis.is_cut,
                 (*beginning.parts, (part, hypothesis)),
-                part.line,
             )
             joined.append(longer)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]

@@ -4,7 +4,6 @@ It reads its lines from a file and writes its messages to another one, so that n
 """
 
 import contextlib
-import math
 import os
 import select
 import shlex
@@ -88,8 +87,12 @@ def _read_lines(stream: IO[bytes] | None, first_s: float | None, next_s: float |
     """The lines of a pipe; TimeoutError if one does not come in time, OverflowError if it is too long."""
     assert stream
     unfinished_line = b""
-    deadline = math.inf if first_s is None else time.monotonic() + first_s
-    while select.select([stream], [], [], None if deadline == math.inf else max(0, deadline - time.monotonic()))[0]:
+    limit_s = first_s
+    started = time.monotonic()
+    while True:
+        left_s = None if limit_s is None else max(0.0, started + limit_s - time.monotonic())
+        if not select.select([stream], [], [], left_s)[0]:
+            raise TimeoutError
         data = os.read(stream.fileno(), 1 << 16)
         *lines, unfinished_line = (unfinished_line + data).split(b"\n")
         if not data and unfinished_line:
@@ -101,8 +104,8 @@ def _read_lines(stream: IO[bytes] | None, first_s: float | None, next_s: float |
         if len(unfinished_line) > _MAX_LINE_BYTES:
             raise OverflowError
         if lines:
-            deadline = math.inf if next_s is None else time.monotonic() + next_s
-    raise TimeoutError
+            limit_s = next_s
+            started = time.monotonic()
 
 
 def _last_message(messages: IO[bytes]) -> str:

@@ -240,7 +240,7 @@ def check_teacher(directory: Path, teacher: object, mono: Path | None, text: lis
 def divide_lines(mono: Path, directory: Path) -> StudentText:
     """Divide the lines of a text into those for validation, test and training, by their hashes as in `held_out`.
 
-    Each part is a file, without empty and repeated lines; existing files are kept.
+    Each part is a file, without empty and repeated lines. A call that finds all three writes none.
 
     Raises:
         DataError: there are too few lines.
@@ -263,11 +263,12 @@ def divide_lines(mono: Path, directory: Path) -> StudentText:
                 file.writelines(
                     f"{line}\n".encode() for line, part in zip(_text_lines(mono), parts, strict=True) if part == name
                 )
-    lines = {name: Shard(partial(_read_parts, path)) for name, path in files.items()}
+    lines = {name: Shard(partial(read_parts, path)) for name, path in files.items()}
     return StudentText(lines, [DISTILLED], [test], len(lines[DISTILLED]))
 
 
-def _read_parts(path: Path) -> Iterator[LineParts]:
+def read_parts(path: Path) -> Iterator[LineParts]:
+    """The lines of a text, without references."""
     return ((line,) for line in read_lines(path))
 
 
@@ -285,9 +286,7 @@ def translate_text(teacher: Teacher, lines: Shard, output: Path, origin: dict[st
     rows = ResumableRows(output, {**origin, **teacher.identity}, teacher.block_lines)
     if not write_pairs(teacher, lines, rows, durable.new_file(output), side="src")[KEPT]:
         disk.unlink(output)
-        raise DataError(
-            f"{output}: none of the translations is usable", "see the examples above; rm -r it to start again"
-        )
+        raise DataError(f"{output}: none of the translations is usable", "see the examples above")
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[LineParts]:
