@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.data.sampler import Side
 from mtx.model.architectures import new_model
 from mtx.model.attention import BlockLayout
 
@@ -65,16 +65,15 @@ def random_ids(lengths: Sequence[int], num_ids: int, seed: int) -> list[list[int
     return [[*rng.integers(1, num_ids, n - 1).tolist(), 0] for n in lengths]
 
 
-def side(sentences: Sequence[Sequence[int]]) -> Any:
-    """Sentences as `pack` reads a store; they lie in reverse order and with gaps, as nothing should depend on that."""
-    tokens, starts = [99], []
+def side(sentences: Sequence[Sequence[int]]) -> Side:
+    """Sentences in blocks of one; they lie in reverse order and with gaps, as nothing should depend on that."""
+    tokens, places = [99], []
     for sentence in reversed(sentences):
-        starts.append(len(tokens))
+        places.append(len(tokens))
         tokens += [*sentence, 99]
-    lengths = np.array([len(s) for s in sentences], dtype=np.int32)
-    return SimpleNamespace(
-        tokens=np.array(tokens, dtype=np.uint16), starts=np.array(starts[::-1], np.int64), lengths=lengths
-    )
+    offsets = np.array([offset for sentence in sentences for offset in (0, len(sentence))], np.int32)
+    numbers = np.arange(len(sentences) + 1)
+    return Side(np.array(tokens, np.uint16), offsets, numbers, np.array(places[::-1], np.int64), 2 * numbers[:-1])
 
 
 def batch_of(

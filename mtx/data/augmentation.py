@@ -19,7 +19,7 @@ from mtx.config.schema import Config
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
-from mtx.data.sampler import Chunk, Encode, Ints, Side, join
+from mtx.data.sampler import Encode, Ints, Side, join
 from mtx.data.token_store import TokenStore
 from mtx.data.tokenizer import Frame, Tokenizer
 
@@ -188,8 +188,8 @@ class EpochText:
             for target in (False, True):
                 self._dropouts.append(BpeDropout(tokenizer, self._seed, rate, self._max_tokens, target))
 
-    def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
-        """The pairs of a chunk; `number` is the number of the chunk in its epoch."""
+    def __call__(self, epoch: int, number: int, pairs: Ints) -> tuple[Side, ...]:
+        """Source and target of the pairs of a chunk; `number` is the number of the chunk in its epoch."""
         key = (self._seed, epoch, number)
         rng = np.random.default_rng((*key, 1))
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
@@ -219,7 +219,7 @@ class EpochText:
                     changed_tgt.append(tgt_ids)
         sides = list[Side]()
         for side, sentences in ((store.src, changed_src), (store.tgt, changed_tgt)):
-            sides.append(join([side.gather(pairs), Side.of(sentences, side.tokens.dtype)]).take(order))
+            sides.append(join([side.gather(pairs), Side.of(sentences, side.tokens.dtype)]).gather(order))
         if self._dropouts:
             rng = np.random.default_rng(key)
             chunk_places = np.arange(len(pairs))
@@ -227,4 +227,4 @@ class EpochText:
                 Side.of(dropout(side.sentences(chunk_places), rng), side.tokens.dtype)
                 for dropout, side in zip(self._dropouts, sides, strict=True)
             ]
-        return Chunk(pairs, tuple(sides))
+        return tuple(sides)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.bilingual import UNREAD_DATE
@@ -63,6 +62,7 @@ _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and om
 _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
+WINDOW_PAIRS = 1 << 24  # of a window of an epoch, in text with more pairs; its order takes 270 MB
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _MISSING_VALUES = "missing_values"
 _UNREAD_DATES = "unread_dates"
@@ -368,16 +368,12 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
 
 
 def _check_weights(tallies: list[Tally]) -> None:
-    """Refuse weights that make an epoch shorter than one sentence, or too long to keep its order in memory.
-
-    With a shorter epoch, a step could span any number of epochs.
-    """
+    """Refuse weights that make an epoch shorter than one sentence: a step could then span any number of epochs."""
     num_pairs = sum(tally.weight * tally.num_kept for tally in tallies)
-    if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
+    if num_pairs < 1:
         weights = ", ".join(f"{tally.weight:g} for the {tally.num_kept:,} of {tally.corpus.name}" for tally in tallies)
         raise UsageError(
-            f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; "
-            f"expected 1 to {MAX_EPOCH_PAIRS:,}"
+            f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; expected at least 1"
         )
 
 
@@ -494,7 +490,9 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
             yield pairs
 
     with closing(map_in_workers(encode, text.batches())) as results:
-        write_store(path, tokenizer.num_ids, [tally.weight for tally in tallies], kept_pairs(results))
+        weights = [tally.weight for tally in tallies]
+        window = WINDOW_PAIRS if text.num_pairs > WINDOW_PAIRS else None
+        write_store(path, tokenizer.num_ids, weights, kept_pairs(results), window)
     _log_kept("encoding", tallies)
 
 
@@ -547,7 +545,7 @@ def _describe_text(store: TokenStore, language: str) -> durable.Json:
     Args:
         language: the source language, or the first of several: the sentences of German are 1% more by English rules.
     """
-    src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
+    src_tokens, tgt_tokens = (int(side.block_tokens.sum()) for side in (store.src, store.tgt))
     interval = divide_up(store.num_pairs, _SAMPLE_LINES)
     src, tgt = store.texts(np.arange(0, store.num_pairs, interval))
     codes = Counter[str]()

@@ -2,22 +2,26 @@
 
 The pairs of a step are a pure function of the seed, the position in the data and the token budget. They depend neither
 on the memory of the device nor on the number of micro-batches, into which `packing` divides a step.
-Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `mtx.data.packing`.
+Flow: lengths in the token store -> `EpochOrder`, windows of pairs in random order -> `BatchSampler.step` -> `Step` ->
+`mtx.data.packing`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import accumulate, chain
+from functools import lru_cache
+from itertools import chain
+from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mtx.formatting import divide_up
+
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
-Weights = npt.NDArray[np.float64] | None
+Weights = npt.NDArray[np.float64]
 
 CHUNK = 4096  # positions of an epoch that are re-encoded at once
 
@@ -32,47 +36,212 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Side:
-    """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
+    """One language's ids, in blocks of consecutive sentences, each ending in `</s>`.
 
-    `tokens` is a view of the whole mapped file, so only the parts at `starts` and `lengths` are ids.
+    With t = `token_places[b]` and o = `offset_places[b]`, sentence i of block b is
+    `tokens[t + offsets[o + i] : t + offsets[o + i + 1]]`. In a token store a block is a record batch, and `tokens` and
+    `offsets` are views of the whole mapped file, so no array has an item for each sentence.
+
+    Attributes:
+        tokens: the ids.
+        offsets: int32 or int64.
+        first_sentences: the number of the first sentence of each block, then that of all sentences.
+        token_places, offset_places: of each block.
     """
 
     tokens: Ids
-    starts: Ints
-    lengths: Lengths
+    offsets: Any
+    first_sentences: Ints
+    token_places: Ints
+    offset_places: Ints
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
-        """The sentences, one after the other."""
-        lengths = np.array([len(ids) for ids in sentences], dtype=np.int32)
-        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
-        return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        """The sentences, one after the other, as one block."""
+        lengths = [len(ids) for ids in sentences]
+        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=sum(lengths))
+        return cls.cut(tokens, lengths)
 
-    def take(self, pairs: Ints | slice) -> "Side":
-        """The sentences with these numbers; the ids are not copied."""
-        return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
+    @classmethod
+    def cut(cls, tokens: Ids, lengths: Any) -> "Side":
+        """The sentences of these lengths, which `tokens` has one after the other, as one block."""
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        place = np.zeros(1, np.int64)
+        return cls(tokens, offsets, np.array([0, len(offsets) - 1]), place, place)
 
-    def gather(self, pairs: Ints) -> "Side":
+    @property
+    def num_sentences(self) -> int:
+        """The number of sentences in all blocks."""
+        return int(self.first_sentences[-1])
+
+    @property
+    def block_sizes(self) -> Ints:
+        """The number of sentences of each block."""
+        return np.diff(self.first_sentences)
+
+    @property
+    def block_tokens(self) -> Ints:
+        """The number of tokens of each block."""
+        tokens: Ints = self.offsets[self.offset_places + self.block_sizes] - self.offsets[self.offset_places]
+        return tokens.astype(np.int64)
+
+    @property
+    def lengths(self) -> Lengths:
+        """The tokens of every sentence, as a new array."""
+        return self.locate(np.arange(self.num_sentences))[1]
+
+    def block_lengths(self, block: int) -> Lengths:
+        """The tokens of the sentences of a block."""
+        place = self.offset_places[block]
+        size = self.first_sentences[block + 1] - self.first_sentences[block]
+        lengths: Lengths = np.diff(self.offsets[place : place + size + 1]).astype(np.int32)
+        return lengths
+
+    def longest(self) -> int:
+        """The tokens of the longest sentence."""
+        return max(int(self.block_lengths(block).max()) for block in range(len(self.token_places)))
+
+    def blocks_of(self, numbers: Ints) -> Ints:
+        """The block of each of these sentences."""
+        return self.first_sentences.searchsorted(numbers, side="right") - 1
+
+    def locate(self, numbers: Ints) -> tuple[Ints, Lengths]:
+        """Where the sentences with these numbers start in `tokens`, and their lengths."""
+        blocks = self.blocks_of(numbers)
+        places = self.offset_places[blocks] + numbers - self.first_sentences[blocks]
+        starts = self.offsets[places]
+        return self.token_places[blocks] + starts, (self.offsets[places + 1] - starts).astype(np.int32)
+
+    def take_blocks(self, blocks: Ints) -> "Side":
+        """The sentences of these blocks, which may repeat; the ids are not copied."""
+        first_sentences = np.concatenate([[0], self.block_sizes[blocks].cumsum()])
+        return Side(self.tokens, self.offsets, first_sentences, self.token_places[blocks], self.offset_places[blocks])
+
+    def followed_by(self, other: "Side") -> "Side":
+        """These sentences, then those of another column of the same file; the ids are not copied."""
+        return Side(
+            self.tokens,
+            self.offsets,
+            np.append(self.first_sentences, self.num_sentences + other.first_sentences[1:]),
+            np.append(self.token_places, other.token_places),
+            np.append(self.offset_places, other.offset_places),
+        )
+
+    def gather(self, numbers: Ints) -> "Side":
         """The sentences with these numbers, their ids copied one after the other."""
-        lengths = self.lengths[pairs]
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        places = np.arange(lengths.sum()) + (self.starts[pairs] - starts).repeat(lengths)
-        return Side(self.tokens.take(places), starts, lengths)
+        starts, lengths = self.locate(numbers)
+        gaps = starts - (np.cumsum(lengths, dtype=np.int64) - lengths)
+        return Side.cut(self.tokens.take(np.arange(lengths.sum()) + gaps.repeat(lengths)), lengths)
 
-    def sentences(self, pairs: Ints) -> list[list[int]]:
+    def sentences(self, numbers: Ints) -> list[list[int]]:
         """The ids of the sentences with these numbers."""
-        places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
-        return [self.tokens[start : start + length].tolist() for start, length in places]
+        starts, lengths = self.locate(numbers)
+        ends = (starts + lengths).tolist()
+        return [self.tokens[start:end].tolist() for start, end in zip(starts.tolist(), ends, strict=True)]
 
 
 def join(sides: Sequence[Side]) -> Side:
-    """The sentences of several sides, each with its own `tokens`, one after the other."""
-    offsets = accumulate((len(side.tokens) for side in sides), initial=0)
-    return Side(
-        np.concatenate([side.tokens for side in sides]),
-        np.concatenate([side.starts + offset for side, offset in zip(sides, offsets, strict=False)]),
-        np.concatenate([side.lengths for side in sides]),
-    )
+    """The sentences of several sides, one after the other, as one block of copied ids."""
+    parts = [side.gather(np.arange(side.num_sentences)) for side in sides]
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Side.cut(np.concatenate([part.tokens for part in parts]), lengths)
+
+
+# A pair of an epoch's order: its number in the token store, and its tokens on both sides
+ROW = np.dtype([("pair", np.int64), ("src", np.int32), ("tgt", np.int32)])
+
+
+class EpochOrder:
+    """The pairs of each epoch in their random order, a function of the seed and the epoch.
+
+    An epoch is divided into windows, so that its order takes a bounded amount of memory, and a text larger than memory
+    is read a window at a time. A window is a random permutation of its pairs. Several windows share the blocks: of as
+    many neighbouring blocks as there are windows, each window gets one, at random. So every window has pairs from all
+    parts of the text, and as many.
+
+    Args:
+        src, tgt: the sides of the text, with the same blocks.
+        weights: how often each pair of a block occurs in an epoch, float [blocks]. The fraction of a weight is the
+            share of the pairs with one more occurrence (in one window, the probability of each), drawn again for each
+            epoch.
+        window_pairs: the pairs of a window; None: all, in one window.
+    """
+
+    def __init__(self, src: Side, tgt: Side, weights: Weights, seed: int, window_pairs: int | None = None):
+        assert src.num_sentences > 0
+        self.src = src
+        self.tgt = tgt
+        self.weights = weights
+        self._is_weighted = (weights != 1).any()
+        self._seed = seed
+        num_pairs = weights @ src.block_sizes
+        self._num_windows = max(1, ceil(num_pairs / window_pairs)) if window_pairs else 1
+        self._deal = lru_cache(maxsize=2)(self._deal_blocks)
+        self._ends = lru_cache(maxsize=8)(self._find_ends)
+        self._window = lru_cache(maxsize=1)(self._draw_window)
+
+    def num_pairs(self, epoch: int) -> int:
+        """The number of pairs of an epoch."""
+        return int(self._ends(epoch)[-1])
+
+    def rows(self, epoch: int, start: int, stop: int) -> npt.NDArray[Any]:
+        """The pairs `start` to `stop` of an epoch, or to its end, as an array of `ROW`."""
+        ends = self._ends(epoch)
+        parts = [np.empty(0, ROW)]
+        while start < min(stop, ends[-1]):
+            number = int(ends.searchsorted(start, side="right"))
+            window = self._window(epoch, number)
+            window_start = int(ends[number]) - len(window)
+            parts.append(window[start - window_start : stop - window_start])
+            start += len(parts[-1])
+        return np.concatenate(parts)
+
+    def _find_ends(self, epoch: int) -> Ints:
+        """The number of pairs of an epoch up to the end of each window."""
+        if self._num_windows == 1:
+            return np.array([len(self._window(epoch, 0))])
+        return np.cumsum([counts.sum() for _, counts in self._deal(epoch)])
+
+    def _deal_blocks(self, epoch: int) -> list[tuple[Ints, Ints]]:
+        """For each window of an epoch, its blocks and how many pairs of each it has."""
+        sizes = self.src.block_sizes
+        blocks = np.arange(len(sizes))
+        if self._num_windows == 1:
+            return [(blocks, sizes)]
+        rng = np.random.default_rng((self._seed, epoch))
+        counts = sizes
+        if self._is_weighted:  # a block occurs as a whole, as often as its weight says, and once more in part
+            num_whole = np.floor(self.weights).astype(np.int64)
+            parts = np.floor((self.weights - num_whole) * sizes + rng.random(len(sizes))).astype(np.int64)
+            blocks = blocks.repeat(num_whole + 1)
+            counts = sizes[blocks]
+            counts[np.cumsum(num_whole + 1) - 1] = parts
+            blocks = blocks[counts > 0]
+            counts = counts[counts > 0]
+        num_rounds = divide_up(len(blocks), self._num_windows)
+        places = np.arange(num_rounds * self._num_windows).reshape(num_rounds, self._num_windows)
+        dealt = (column[column < len(blocks)] for column in rng.permuted(places, axis=1).T)
+        return [(blocks[column], counts[column]) for column in dealt]
+
+    def _draw_window(self, epoch: int, number: int) -> npt.NDArray[Any]:
+        """The pairs of a window in their order, as an array of `ROW`."""
+        blocks, counts = self._deal(epoch)[number]
+        rng = np.random.default_rng((self._seed, epoch, number))
+        rows = np.empty(counts.sum(), ROW)
+        start = 0
+        for block, count in zip(blocks.tolist(), counts.tolist(), strict=True):
+            first, stop = self.src.first_sentences[block : block + 2]
+            chosen = slice(None) if count == stop - first else rng.permutation(stop - first)[:count]
+            block_rows = rows[start : start + count]
+            block_rows["pair"] = np.arange(first, stop)[chosen]
+            block_rows["src"] = self.src.block_lengths(block)[chosen]
+            block_rows["tgt"] = self.tgt.block_lengths(block)[chosen]
+            start += count
+        if self._is_weighted and self._num_windows == 1:
+            draws = np.random.default_rng((self._seed, epoch)).random(len(rows))
+            rows = rows.repeat(np.floor(self.weights.repeat(counts) + draws).astype(np.int64))
+        rng.shuffle(rows)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -80,19 +249,24 @@ class Chunk:
     """Consecutive pairs of an epoch's order.
 
     Attributes:
+        src_lengths, tgt_lengths: tokens of each of these pairs.
         sides: source and target of re-encoded pairs, where sentence i belongs to `pairs[i]`; empty if the pairs are as
             in the store.
     """
 
     pairs: Ints
+    src_lengths: Lengths
+    tgt_lengths: Lengths
     sides: tuple[Side, ...] = ()
 
     def take(self, places: slice) -> "Chunk":
         """The pairs at these positions."""
-        return Chunk(self.pairs[places], tuple(side.take(places) for side in self.sides))
+        numbers = np.arange(len(self.pairs))[places]
+        sides = tuple(side.gather(numbers) for side in self.sides)
+        return Chunk(self.pairs[places], self.src_lengths[places], self.tgt_lengths[places], sides)
 
 
-Encode = Callable[[int, int, Ints], Chunk]  # epoch, number of the chunk in it, pairs
+Encode = Callable[[int, int, Ints], tuple[Side, ...]]  # epoch, number of the chunk in it, pairs -> source and target
 
 
 @dataclass(frozen=True)
@@ -111,21 +285,6 @@ class Step:
     sides: tuple[Side, ...]
 
 
-def epoch_order(seed: int, epoch: int, num_pairs: int, weights: Weights = None) -> npt.NDArray[np.uint32]:
-    """The pairs of one epoch in their random order.
-
-    Args:
-        weights: how often each pair occurs in an epoch, float [num_pairs], or None for once. The fraction of a weight
-            is the probability of one more occurrence, drawn again for each epoch.
-    """
-    pairs = np.arange(num_pairs, dtype=np.uint32)
-    if weights is not None:
-        draws = np.random.default_rng((seed, epoch)).random(num_pairs)
-        pairs = pairs.repeat(np.floor(weights + draws).astype(np.int64))
-    np.random.default_rng((seed, epoch, 0)).shuffle(pairs)
-    return pairs
-
-
 class BatchSampler:
     """Cuts the endless sequence of epochs into steps.
 
@@ -133,43 +292,38 @@ class BatchSampler:
     `src_budget` source tokens, or batch_tokens / 4 pairs.
 
     Args:
-        src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
-        weights: see `epoch_order`.
+        max_tokens: no source has more tokens.
         encode: re-encodes a chunk of an epoch (`mtx.data.augmentation`); None: use the pieces of the store.
-        longest: the maximum number of source tokens of a sentence; None: from these pairs.
 
     Attributes:
         ratio: source tokens per target token of an epoch.
         tokens_per_sentence: mean number of target tokens of the pairs of an epoch.
     """
 
-    def __init__(
-        self,
-        src_lengths: Lengths,
-        tgt_lengths: Lengths,
-        weights: Weights,
-        seed: int,
-        batch_tokens: int,
-        encode: Encode | None = None,
-        longest: int | None = None,
-    ):
-        assert len(src_lengths) > 0
-        self._src_lengths = src_lengths
-        self._tgt_lengths = tgt_lengths
-        self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
-        self.ratio = float(np.average(src_lengths, weights=weights)) / self.tokens_per_sentence
+    def __init__(self, order: EpochOrder, batch_tokens: int, max_tokens: int, encode: Encode | None = None):
+        src_tokens, tgt_tokens = (float(order.weights @ side.block_tokens) for side in (order.src, order.tgt))
+        num_pairs = float(order.weights @ order.src.block_sizes)
+        self.tokens_per_sentence = tgt_tokens / num_pairs
+        self.ratio = src_tokens / num_pairs / self.tokens_per_sentence
+        longest = max_tokens
+        if encode is None and round(batch_tokens * self.ratio) < max_tokens:  # else it does not matter
+            longest = order.src.longest()
+        self._src_budget = src_budget(batch_tokens, self.ratio, longest)
         self._tgt_budget = batch_tokens
-        self._src_budget = src_budget(batch_tokens, self.ratio, longest or int(src_lengths.max()))
         self._max_sentences = max(1, batch_tokens // 4)
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
-        self._order = lru_cache(maxsize=2)(partial(epoch_order, seed, num_pairs=len(src_lengths), weights=weights))
+        self._order = order
         self._encode = encode
         self._chunk = lru_cache(maxsize=4)(self._make_chunk)
 
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
-        pairs = self._order(epoch)[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
-        return self._encode(epoch, number, pairs) if self._encode else Chunk(pairs)
+        rows = self._order.rows(epoch, number * CHUNK, (number + 1) * CHUNK)
+        pairs = rows["pair"].copy()
+        if self._encode is None:
+            return Chunk(pairs, rows["src"].copy(), rows["tgt"].copy())
+        src, tgt = self._encode(epoch, number, pairs)
+        return Chunk(pairs, src.lengths, tgt.lengths, (src, tgt))
 
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
         """The next `num_pairs` pairs, which may extend over several epochs."""
@@ -177,45 +331,44 @@ class BatchSampler:
         epoch = position.epoch
         index = position.index
         while num_pairs > 0:
-            if index >= len(self._order(epoch)):
+            if index >= self._order.num_pairs(epoch):
                 epoch += 1
                 index = 0
             start = index % CHUNK
             parts.append(self._chunk(epoch, index // CHUNK).take(slice(start, start + num_pairs)))
             index += len(parts[-1].pairs)
             num_pairs -= len(parts[-1].pairs)
-        if len(parts) == 1:  # without a copy
+        if len(parts) == 1:
             return parts[0]
-        sides = map(join, zip(*(part.sides for part in parts), strict=True))
-        return Chunk(np.concatenate([part.pairs for part in parts]), tuple(sides))
+        return Chunk(
+            np.concatenate([part.pairs for part in parts]),
+            np.concatenate([part.src_lengths for part in parts]),
+            np.concatenate([part.tgt_lengths for part in parts]),
+            tuple(map(join, zip(*(part.sides for part in parts), strict=True))),
+        )
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs at `position`, including the fraction of the current one, which may be empty."""
-        return position.epoch + position.index / max(1, len(self._order(position.epoch)))
+        return position.epoch + position.index / max(1, self._order.num_pairs(position.epoch))
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
             chunk = self._upcoming(position, num_pairs)
-            if chunk.sides:
-                src, tgt = (side.lengths for side in chunk.sides)
-            else:
-                src = self._src_lengths[chunk.pairs]
-                tgt = self._tgt_lengths[chunk.pairs]
-            budgets = (src, self._src_budget), (tgt, self._tgt_budget)
+            budgets = (chunk.src_lengths, self._src_budget), (chunk.tgt_lengths, self._tgt_budget)
             size = min(int(lengths.cumsum().searchsorted(budget, side="right")) for lengths, budget in budgets)
             if size < num_pairs:  # a budget is used up, so further pairs do not matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch = position.epoch
         index = position.index + size
-        while index >= (num_items := len(self._order(epoch))):
+        while index >= (num_items := self._order.num_pairs(epoch)):
             epoch += 1
             index -= num_items
         return Step(
             pairs=chunk.pairs[:size],
-            src_lengths=src[:size],
-            tgt_lengths=tgt[:size],
+            src_lengths=chunk.src_lengths[:size],
+            tgt_lengths=chunk.tgt_lengths[:size],
             position_after=SamplerState(epoch, index),
             sides=chunk.sides,
         )

@@ -1,15 +1,17 @@
 """Token ids on disk: an uncompressed Arrow IPC file, memory-mapped, that numpy reads without a copy.
 
 Its record batches hold src_ids and tgt_ids (uint16, or uint32 above 65,536 ids, `</s>` included), the line
-and the corpus that each pair came from, and its text. One flat array over the mapped file reaches every id, and a
-sentence is a start and a length in that array. This module does not know what an id means; `tokenizer` does.
+and the corpus that each pair came from, and its text. All pairs of a batch are of one corpus. Flat arrays over the
+mapped file reach every id and every offset, so that a store takes no memory for each pair (see `Side`). This module
+does not know what an id means; `tokenizer` does.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Ids, Ints
+from mtx.data.sampler import EpochOrder, Ints
 from mtx.data.sampler import Side as Side
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
@@ -28,6 +30,7 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_ST
 
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
+_NUM_OPEN_BATCHES = 2048  # a window of the sampler has about 1,000, and as many with copies of the targets
 Batch: TypeAlias = pa.RecordBatch
 
 
@@ -47,15 +50,20 @@ def store_batch(num_ids: int, *columns: Any) -> Batch:
     return pa.RecordBatch.from_arrays(list(columns), schema=_schema(num_ids))
 
 
-def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Batch]) -> None:
+def write_store(
+    path: Path, num_ids: int, weights: list[float], batches: Iterable[Batch], window: int | None = None
+) -> None:
     """Write pairs to a new file, in their order.
 
     Args:
         num_ids: every id is below this number.
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
-        batches: made by `store_batch` with the same `num_ids`.
+        batches: made by `store_batch` with the same `num_ids`, each of one corpus.
+        window: see `TokenStore`.
     """
-    metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
+    metadata: durable.Json = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
+    if window:
+        metadata["window"] = window
     schema = _schema(num_ids).with_metadata({_METADATA: json.dumps(metadata)})
     with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
@@ -64,19 +72,29 @@ def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterabl
 
 @dataclass(frozen=True)
 class TokenStore:
-    """A file of `write_store`, mapped into memory; `corpus` and both sides have one item a pair."""
+    """A file of `write_store`, mapped into memory, or some of its blocks; a block is a record batch.
 
-    num_pairs: int
+    Attributes:
+        weights: of each corpus, how often its pairs occur in an epoch.
+        window: the pairs of a window of an epoch, see `EpochOrder`; None: all pairs are one window.
+        corpora: the number of the corpus of each block.
+        read_block: reads the record batch of a block.
+    """
+
     num_ids: int
     weights: NDArray[np.float64]
-    corpus: NDArray[np.uint16]
+    window: int | None
+    corpora: NDArray[np.uint16]
     src: Side
     tgt: Side
-    _table: Any
+    read_block: Callable[[int], Batch]
 
     @classmethod
-    def load(cls, path: Path) -> "TokenStore":
+    def load(cls, path: Path, must_check: bool = True) -> "TokenStore":
         """Map a store.
+
+        Args:
+            must_check: whether to check every offset, so that no sentence leads out of the file or is empty.
 
         Raises:
             DamagedFileError: if the file is missing, damaged or of another kind.
@@ -87,67 +105,148 @@ class TokenStore:
             metadata = json.loads(reader.schema.metadata[_METADATA])
             num_ids = int(metadata["num_ids"])
             weights = np.array(metadata["weights"], dtype=np.float64)
+            window = metadata.get("window")
             if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")
-            table = reader.read_all()
-            table.validate()
-            id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
-            tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
-            src, tgt = (_view(tokens, table[column].chunks) for column in ("src_ids", "tgt_ids"))
-        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+            if window is not None:
+                window = max(1, int(window))
+            numbers = list[int]()
+            corpora = list[int]()
+            places = {name: list[tuple[int, ...]]() for name in ("src_ids", "tgt_ids")}
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                if not batch.num_rows:
+                    continue
+                batch.validate()
+                numbers.append(number)
+                corpora.append(_corpus_of(batch, must_check))
+                for name, column_places in places.items():
+                    column_places.append(_places_in(file, batch[name], must_check))
+            src, tgt = (_view(file, _schema(num_ids).field(name).type.value_type, places[name]) for name in places)
+        except (OSError, ValueError, LookupError, TypeError, OverflowError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
-        return cls(table.num_rows, num_ids, weights, table["corpus"].to_numpy(), src, tgt, table)
+
+        read_block = lru_cache(_NUM_OPEN_BATCHES)(lambda block: reader.get_batch(numbers[block]))
+        return cls(num_ids, weights, window, np.array(corpora, np.uint16), src, tgt, read_block)
+
+    @property
+    def num_pairs(self) -> int:
+        """The number of pairs."""
+        return self.src.num_sentences
+
+    @property
+    def corpus(self) -> NDArray[np.uint16]:
+        """The number of the corpus of every pair, as a new array."""
+        return self.corpora.repeat(self.src.block_sizes)
 
     def src_texts(self) -> list[str]:
         """The source text of every pair, as a new list."""
-        return list(self._table["src_text"].to_pylist())
+        return self._column("src_text")
 
     def tgt_texts(self) -> list[str]:
         """The target text of every pair, as a new list."""
-        return list(self._table["tgt_text"].to_pylist())
+        return self._column("tgt_text")
+
+    def _column(self, name: str) -> list[str]:
+        blocks = map(self.read_block, range(len(self.corpora)))
+        return [text for block in blocks for text in block[name].to_pylist()]
 
     def texts(self, pairs: Ints) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        texts = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
-        src, tgt = ([text[pair].as_py() for pair in pairs.tolist()] for text in texts)
+        src = [block["src_text"][row].as_py() for block, row in self._rows(pairs)]
+        tgt = [block["tgt_text"][row].as_py() for block, row in self._rows(pairs)]
         return src, tgt
 
+    def lines(self, pairs: Ints) -> list[int]:
+        """The lines of the pairs with these numbers in the files of their corpora."""
+        return [block["line"][row].as_py() for block, row in self._rows(pairs)]
+
+    def _rows(self, pairs: Ints) -> Iterator[tuple[Batch, int]]:
+        """The block of each pair, and its row in the block."""
+        blocks = self.src.blocks_of(pairs)
+        rows = pairs - self.src.first_sentences[blocks]
+        return zip(map(self.read_block, blocks.tolist()), rows.tolist(), strict=True)
+
+    def take_corpora(self, corpora: Collection[int]) -> "TokenStore":
+        """The pairs of some corpora, numbered from 0 in their order; nothing is copied."""
+        blocks = np.flatnonzero(np.isin(self.corpora, [*corpora]))
+        return replace(
+            self,
+            corpora=self.corpora[blocks],
+            src=self.src.take_blocks(blocks),
+            tgt=self.tgt.take_blocks(blocks),
+            read_block=lambda block: self.read_block(int(blocks[block])),
+        )
+
     def with_copies(self, weight: float) -> "TokenStore":
-        """These pairs, followed by a copy of each with the target also as source; the ids are not copied.
+        """These pairs, followed by a copy of each with the target also as source; nothing is copied.
 
         Args:
             weight: of a copy, relative to its pair; the copies of a corpus form another corpus.
         """
-        tgt = self.tgt
-        src_twice, tgt_twice = (
-            Side(tgt.tokens, np.append(side.starts, tgt.starts), np.append(side.lengths, tgt.lengths))
-            for side in (self.src, tgt)
+        num_blocks = len(self.corpora)
+
+        def read_block(block: int) -> Batch:
+            if block < num_blocks:
+                return self.read_block(block)
+            batch = self.read_block(block - num_blocks)
+            names = batch.schema.names
+            columns = [batch[name.replace("src_", "tgt_")] for name in names]
+            return pa.RecordBatch.from_arrays(columns, names)
+
+        return replace(
+            self,
+            weights=np.append(self.weights, weight * self.weights),
+            corpora=np.append(self.corpora, self.corpora + np.uint16(len(self.weights))),
+            src=self.src.followed_by(self.tgt),
+            tgt=self.tgt.followed_by(self.tgt),
+            read_block=read_block,
         )
-        corpus = np.append(self.corpus, self.corpus + np.uint16(len(self.weights)))
-        weights = np.append(self.weights, weight * self.weights)
-        names = self._table.column_names
-        copies = self._table.select([name.replace("src_", "tgt_") for name in names]).rename_columns(names)
-        table = pa.concat_tables([self._table, copies])
-        return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
-    def lines(self) -> Ints:
-        """For each pair, its line in the file of its corpus."""
-        return np.asarray(self._table["line"])
+    def epoch_order(self, seed: int) -> EpochOrder:
+        """The order of the pairs in each epoch."""
+        return EpochOrder(self.src, self.tgt, self.weights[self.corpora], seed, self.window)
 
 
-def _view(tokens: Ids, chunks: Iterable[Any]) -> Side:
-    """View the ids of a column in place, by the offset of each chunk's values in the mapped file."""
-    starts = [np.empty(0, np.int64)]
-    lengths = [np.empty(0, np.int32)]
-    for ids in chunks:
-        offsets = ids.offsets.to_numpy()
-        distance = ids.values.buffers()[1].address - tokens.ctypes.data  # of a batch that is read whole
-        starts.append(offsets[:-1] + np.int64(distance // tokens.itemsize))
-        lengths.append(np.diff(offsets))
-    side = Side(tokens, np.concatenate(starts), np.concatenate(lengths))
-    if side.lengths.min(initial=1) < 1:  # `validate` has checked only the first and the last offset
-        raise ValueError("a sentence without </s>")
-    return side
+def _corpus_of(batch: Batch, must_check: bool) -> int:
+    """The corpus of a block, which all of its pairs have."""
+    corpora = batch["corpus"].to_numpy()
+    if must_check and (corpora != corpora[0]).any():
+        raise ValueError("a block with several corpora")
+    return int(corpora[0])
+
+
+def _places_in(file: Any, ids: Any, must_check: bool) -> tuple[int, ...]:
+    """Where a column of ids of a record batch lies in the mapped file.
+
+    Returns:
+        Its number of sentences, the place of its ids in the file as an array of ids, and that of its offsets.
+    """
+    offsets = ids.offsets
+    id_size = ids.type.value_type.bit_width // 8
+    token_place, token_rest = divmod(ids.values.buffers()[1].address - file.address, id_size)
+    offset_place, offset_rest = divmod(offsets.buffers()[1].address - file.address, 4)
+    token_end = id_size * (token_place + len(ids.values))
+    if token_rest or offset_rest or min(token_place, offset_place) < 0 or token_end > file.size:
+        raise ValueError("ids in another place")
+    if must_check:
+        lengths = np.diff(offsets.to_numpy())  # `validate` has checked only the first and the last offset
+        if lengths.min() < 1:
+            raise ValueError("a sentence without </s>")
+    return len(ids), token_place, offset_place
+
+
+def _view(file: Any, id_type: Any, places: list[tuple[int, ...]]) -> Side:
+    """View the ids of a column in place; each block has its number of sentences and the places of `_places_in`."""
+    dtype = np.dtype(id_type.to_pandas_dtype())
+    sizes, token_places, offset_places = np.array(places, np.int64).reshape(-1, 3).T
+    return Side(
+        np.frombuffer(file, dtype, file.size // dtype.itemsize),
+        np.frombuffer(file, np.int32, file.size // 4),
+        np.concatenate([[0], sizes.cumsum()]),
+        token_places,
+        offset_places,
+    )
 
 
 @dataclass(frozen=True)

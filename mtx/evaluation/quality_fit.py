@@ -59,8 +59,8 @@ class FitQuality(Hook):
         seconds = FIT_TIME_SHARE * time_limit / len(pairs)
         maps = {}
         for number, (src, tgt) in enumerate(pairs):
-            sources, references = valid.texts(np.flatnonzero(valid.corpus == number))
-            quality_map = fit(translator.to(tgt, src), sources, references, seconds)
+            part = valid.take_corpora([number])
+            quality_map = fit(translator.to(tgt, src), part.src_texts(), part.tgt_texts(), seconds)
             if quality_map:
                 maps[f"{src}-{tgt}"] = quality_map
         _write(run.paths.model, maps)

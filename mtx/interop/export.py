@@ -116,7 +116,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         valid = load_valid(RunLayout(run).data)
         lines_per_pair = divide_up(_NUM_LINES, len(pairs))
         for number, pair in enumerate(pairs):
-            texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[:lines_per_pair])
+            part = valid.take_corpora([number])
+            texts[pair] = part.texts(np.arange(min(part.num_pairs, lines_per_pair)))
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
     kind = to

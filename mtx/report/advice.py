@@ -165,9 +165,8 @@ def _find_set_problems(data: PreparedData, config: DataConfig) -> Iterator[tuple
             is_held_out = entry["held_out"]
             directions = config.language_pairs
         for languages in dict.fromkeys(directions):
-            has_languages = np.array([direction == languages for direction in directions])
-            rows = np.flatnonzero(has_languages[store.corpus])
-            texts = store.texts(rows[spread(len(rows), 2_000)])
+            part = store.take_corpora([number for number, pair in enumerate(directions) if pair == languages])
+            texts = part.texts(spread(part.num_pairs, 2_000))
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
                 if not is_held_out and (actual_language := Profile.of(lines).other_language(language)):
                     setting = f"data.{key}={actual_language}"
@@ -178,7 +177,7 @@ def _find_set_problems(data: PreparedData, config: DataConfig) -> Iterator[tuple
                         f"the {language} side looks like {name_of(actual_language)}",
                         f"set {setting} if it is; otherwise check that the right file or column is read",
                     )
-                share = unknown_share(getattr(store, key), data.tokenizer, rows)
+                share = unknown_share(getattr(part, key), data.tokenizer)
                 if share >= 0.02 and writes_spaces(language, lines):
                     yield (
                         name,
@@ -223,7 +222,7 @@ def _find_doubts(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str, s
 def length_correlation(store: TokenStore) -> float:
     """The correlation of the lengths of both sides in subwords; 1 if the lengths of a side hardly vary."""
     rows = spread(store.num_pairs)
-    lengths = store.src.lengths[rows], store.tgt.lengths[rows]
+    lengths = store.src.locate(rows)[1], store.tgt.locate(rows)[1]
     return 1.0 if min(map(np.std, lengths)) < 1 else float(np.corrcoef(*lengths)[0, 1])
 
 
@@ -233,10 +232,10 @@ def spread(number: int, max_rows: int = _LARGE) -> NDArray[np.int64]:
     return np.arange(size) * number // max(size, 1)
 
 
-def unknown_share(side: Side, tokenizer: Tokenizer, rows: NDArray[np.int64]) -> float:
-    """The share of the words in some rows of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
+def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
+    """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
-    sentences = side.sentences(rows[spread(len(rows))])
+    sentences = side.sentences(spread(side.num_sentences))
     texts = list[str]()
     for ids in sentences:
         texts.append("".join(pieces[piece_id] for piece_id in ids[:-1] if piece_id < len(pieces)))
@@ -289,7 +288,7 @@ def are_alike(hypotheses: list[str], references: list[str]) -> bool:
 
 def unigram_nll(tgt: Side) -> float:
     """The nll per token of a model that knows only how frequent each token is: the entropy, in nats."""
-    ids = np.concatenate(tgt.sentences(spread(len(tgt.lengths))))
+    ids = np.concatenate(tgt.sentences(spread(tgt.num_sentences)))
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
     return float(-shares @ np.log(shares))
 

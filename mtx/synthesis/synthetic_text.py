@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
-_PAIRS_AT_ONCE = 100_000
 LIMITS = DataConfig.model_validate({})  # the limits of training text
 WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model, as in Mozilla's recipes
 
@@ -206,10 +205,12 @@ def write_text(data: PreparedData, directory: Path, mono: Path | None) -> Studen
     for name, store in {**tests, VALID: data.valid, TRAIN: data.train}.items():
         if (directory / name).exists():
             continue
-        rows = np.flatnonzero(np.isin(store.corpus, untagged_corpora)) if name == TRAIN else np.arange(store.num_pairs)
+        if name == TRAIN:
+            store = store.take_corpora(untagged_corpora)
         with durable.new_file(directory / name) as file:
-            for start in range(0, len(rows), _PAIRS_AT_ONCE):
-                pairs = zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True)
+            for number in range(len(store.corpora)):
+                block = store.read_block(number)
+                pairs = zip(block["src_text"].to_pylist(), block["tgt_text"].to_pylist(), strict=True)
                 file.writelines(map(tsv_line, pairs))
     lines = Shard(lambda: source_lines(directory, mono))
     return StudentText({DISTILLED: lines}, [TRAIN, DISTILLED], [*tests], data.train.num_pairs)

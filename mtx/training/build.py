@@ -332,11 +332,8 @@ def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, Ba
     if training.copied_target_ratio:
         text = text.with_copies(training.copied_target_ratio)
     encode = epoch_text(config, text, data.tokenizer, data.terms)
-    weights = text.weights[text.corpus] if (text.weights != 1).any() else None
-    longest = config.data.max_tokens if encode else None
-    return text, BatchSampler(
-        text.src.lengths, text.tgt.lengths, weights, config.seed, training.batch_tokens, encode, longest
-    )
+    order = text.epoch_order(config.seed)
+    return text, BatchSampler(order, training.batch_tokens, config.data.max_tokens, encode)
 
 
 def build(

@@ -47,9 +47,8 @@ def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
     """The number of steps in an epoch, which has each pair as often as its corpus's weight, and its copies."""
-    is_even = (train.weights == 1).all()  # a large corpus then needs no arrays of weights
-    tokens = train.tgt.lengths if is_even else train.weights[train.corpus] * train.tgt.lengths
-    return (1 + training.copied_target_ratio) * float(tokens.sum()) / training.batch_tokens
+    tokens = train.weights[train.corpora] @ train.tgt.block_tokens
+    return (1 + training.copied_target_ratio) * float(tokens) / training.batch_tokens
 
 
 def planned_end(training: TrainingConfig, epoch_steps: float, step: int = 0, epochs: float = 0.0) -> tuple[int, str]:

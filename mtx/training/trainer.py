@@ -310,7 +310,7 @@ class Trainer(Run):
         loss, _, norm = numbers
         place = update.position
         pairs = self.sampler.step(place).pairs
-        lines = self.training_text.lines()[pairs]
+        lines = self.training_text.lines(pairs)
         rows = zip(lines, *self.training_text.texts(pairs), strict=True)
         with suppress(OSError):  # the error itself matters more
             write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))

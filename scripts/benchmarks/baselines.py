@@ -82,13 +82,12 @@ def padded_batch(store: TokenStore, pairs: Ints) -> PaddedBatch:
     src = _padded(store.src, pairs, pad_id)
     tgt = _padded(store.tgt, pairs, pad_id)
     start = torch.full((len(pairs), 1), pad_id)
-    num_src, num_tgt = (int(side.lengths[pairs].sum()) for side in (store.src, store.tgt))
+    num_src, num_tgt = (int(side.locate(pairs)[1].sum()) for side in (store.src, store.tgt))
     return PaddedBatch(src, torch.cat([start, tgt[:, :-1]], 1), tgt, num_src, num_tgt)
 
 
 def _padded(side: Side, pairs: Ints, pad_id: int) -> Tensor:
-    starts = side.starts[pairs, None]
-    lengths = side.lengths[pairs, None]
+    starts, lengths = (values[:, None] for values in side.locate(pairs))
     column = np.arange(lengths.max())
     is_token = column < lengths
     ids = side.tokens[np.where(is_token, starts + column, starts)].astype(np.int64)

@@ -39,16 +39,15 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
     for name in ("src", "tgt"):
         drawn = mean * np.exp(shared + rng.normal(0, 0.2, num_pairs) - 0.1)
         lengths = np.clip(drawn.round(), 2, MAX_TOKENS).astype(np.int32)
-        stops = lengths.cumsum(dtype=np.int64)
         path = directory / f"{name}.{num_pairs}"
-        rng.integers(1, NUM_IDS, int(stops[-1]), dtype=np.uint16).tofile(path)
-        sides.append(Side(np.asarray(np.memmap(path, np.uint16, mode="r")), stops - lengths, lengths))
-    return TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), *sides, None)
+        rng.integers(1, NUM_IDS, int(lengths.sum(dtype=np.int64)), dtype=np.uint16).tofile(path)
+        sides.append(Side.cut(np.asarray(np.memmap(path, np.uint16, mode="r")), lengths))
+    return TokenStore(NUM_IDS, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
 
 
 def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -> tuple[float, int, int]:
     """Returns target tokens a second, the number of steps, and the number of micro-batches beyond k per step."""
-    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, batch_tokens)
+    sampler = BatchSampler(store.epoch_order(1), batch_tokens, MAX_TOKENS)
     _, shape = micro_batch_shape(
         batch_tokens, -(-batch_tokens // k), sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence
     )
@@ -69,10 +68,10 @@ def gather_speed(side: Side, batch_tokens: int) -> float:
     rng = np.random.default_rng(2)
     indices = []
     for _ in range(200):
-        pairs = rng.integers(0, len(side.lengths), batch_tokens)
-        pairs = pairs[: np.searchsorted(side.lengths[pairs].cumsum(), batch_tokens)]
-        lengths = side.lengths[pairs]
-        indices.append(np.repeat(side.starts[pairs] - (lengths.cumsum() - lengths), lengths) + np.arange(lengths.sum()))
+        starts, lengths = side.locate(rng.integers(0, side.num_sentences, batch_tokens))
+        size = np.searchsorted(lengths.cumsum(), batch_tokens)
+        starts, lengths = starts[:size], lengths[:size]
+        indices.append(np.repeat(starts - (lengths.cumsum() - lengths), lengths) + np.arange(lengths.sum()))
     started = time.perf_counter()
     for index in indices:
         side.tokens[index]

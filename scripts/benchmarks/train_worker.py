@@ -92,8 +92,7 @@ def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
     sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
-    corpus = np.zeros(num_pairs, np.uint16)
-    store = TokenStore(num_pairs, num_ids, np.ones(1), corpus, sides[0], sides[1], None)
+    store = TokenStore(num_ids, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
     tokenizer: Any = SimpleNamespace(num_ids=num_ids)
     return PreparedData(store, store, {}, tokenizer, {"src_tgt_ratio": float(src.sum() / tgt.sum())}, sha256="")
 
@@ -102,7 +101,7 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
     stops = lengths.cumsum(dtype=np.int64)
     tokens = rng.integers(2, num_ids, stops[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
     tokens[stops - 1] = 0  # </s>
-    return Side(tokens, stops - lengths, lengths)
+    return Side.cut(tokens, lengths)
 
 
 # The systems
@@ -155,7 +154,7 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
 
 def same_steps_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
     """Returns a baseline with mtx's own steps, each cut into four padded batches of similar length."""
-    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, config.seed, config.training.batch_tokens)
+    sampler = BatchSampler(store.epoch_order(config.seed), config.training.batch_tokens, config.data.max_tokens)
 
     def source() -> Iterator[Work]:
         for step in steps(sampler, SamplerState(), 1 << 40):

@@ -5,6 +5,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from turns import errors_reported, report, wait_for_turn
 
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> None:
     use_device(device)
     config = settings.resolve(None, ["data.src=en", "data.tgt=de", f"model.preset={options.preset}"]).config
     side = drawn_data(config, options.ids, options.lines).train.src
-    sources = [side.tokens[a : a + n].tolist() for a, n in zip(side.starts, side.lengths, strict=True)]
+    sources = side.sentences(np.arange(side.num_sentences))
     torch.manual_seed(1)
     model = Transformer(config.model, options.ids).to(device).eval()
     forbid_end(model)

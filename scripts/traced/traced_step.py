@@ -545,9 +545,8 @@ def drawn_data(max_tokens: int, num_pairs: int) -> PreparedData:
     sides = []
     for drawn in (src, tgt):
         lengths = np.clip(np.rint(drawn), 2, max_tokens).astype(np.int32)
-        stops = lengths.cumsum(dtype=np.int64)
-        sides.append(Side(np.ones(stops[-1], np.uint16), stops - lengths, lengths))
-    store = TokenStore(num_pairs, NUM_IDS, np.ones(1), np.zeros(num_pairs, np.uint16), sides[0], sides[1], None)
+        sides.append(Side.cut(np.ones(lengths.sum(), np.uint16), lengths))
+    store = TokenStore(NUM_IDS, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
     tokenizer: Any = SimpleNamespace(num_ids=NUM_IDS)
     report = {"src_tgt_ratio": float(sides[0].lengths.sum() / sides[1].lengths.sum())}
     return PreparedData(store, store, {}, tokenizer, report, sha256="")

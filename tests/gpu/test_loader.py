@@ -27,7 +27,7 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
         [store_batch(NUM_IDS, src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), texts, texts)],
     )
     store = TokenStore.load(tmp_path / "train.arrow")
-    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+    sampler = BatchSampler(store.epoch_order(1), BATCH_TOKENS, 4096)
     _, shape = micro_batch_shape(
         BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -297,10 +298,7 @@ def check_encoded_by_the_side(run: Path, tokenizer: Tokenizer) -> None:
     """Sources are encoded by the source model, targets by the target model, for training and for validation."""
     data = load_prepared(run / "data")
     for store in (data.train, data.valid):
-        src, tgt = (
-            [side.tokens[side.starts[i] :][: side.lengths[i]].tolist() for i in range(store.num_pairs)]
-            for side in (store.src, store.tgt)
-        )
+        src, tgt = (side.sentences(np.arange(store.num_pairs)) for side in (store.src, store.tgt))
         assert src == tokenizer.encode(list(store.src_texts()))
         assert tgt == tokenizer.encode(list(store.tgt_texts()), target=True)
         assert tgt != tokenizer.encode(list(store.tgt_texts()))

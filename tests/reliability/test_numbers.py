@@ -121,7 +121,7 @@ def test_stopped_before_the_update(
         pairs = list(steps(run.sampler, SamplerState(), step))[-1].pairs
         place = list(steps(run.sampler, SamplerState(), step - 1))[-1].position_after if step > 1 else SamplerState()
         assert f"has {len(pairs)} pairs from position {place.index} of epoch {place.epoch}," in str(error.value)
-        texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
+        texts = zip(run.data.train.lines(pairs), *run.data.train.texts(pairs), strict=True)
         assert list(text_files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
         saved = [before for before in (2, 4) if before < step]
         assert full_checkpoint_steps(run.paths) == saved, "what came before it, and nothing else"

@@ -29,7 +29,7 @@ from mtx.data.cleaning import clean_pair
 from mtx.data.markup import clean_text, strip_codes
 from mtx.data.packing import assign, load_steps, micro_batch_shape, pack
 from mtx.data.prepare import prepare
-from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
+from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
@@ -37,6 +37,7 @@ from mtx.storage.text_files import kind_of, replace_invalid, wide_encoding
 from mtx.training.checkpoint import State
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
+from tests.samplers import epoch_order, sampler_of
 from tests.unit.data.test_packing import check_batch, unpack
 
 BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks
@@ -190,7 +191,14 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
         durable.remove_directory(out)
         (told,) = data.report["corpora"]
         expected, dropped = expected_of(pairs, limits, tokenizer)
-        found = list(zip(data.train.lines().tolist(), data.train.src_texts(), data.train.tgt_texts(), strict=True))
+        found = list(
+            zip(
+                data.train.lines(np.arange(data.train.num_pairs)),
+                data.train.src_texts(),
+                data.train.tgt_texts(),
+                strict=True,
+            )
+        )
         assert found == expected
         assert told["dropped"] == dropped and told["read"] == len(pairs) == told["kept"] + sum(dropped.values())
 
@@ -254,7 +262,7 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
     ) -> None:
         store = sides_of(sizes, seed)
         weights = weights_of(weights, len(sizes))
-        plan = BatchSampler(store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
+        plan = sampler_of(store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
         src_budget = max(round(batch_tokens * plan.ratio), int(store.src.lengths.max()))
         for step in steps(plan, SamplerState(), 3):
             assert len(step.pairs) >= 1
@@ -274,8 +282,8 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
 
 
 def tokens(ids: Any, pair: int) -> list[int]:
-    found: list[int] = ids.tokens[ids.starts[pair] : ids.starts[pair] + ids.lengths[pair]].tolist()
-    return found
+    [sentence] = ids.sentences(np.array([pair]))
+    return sentence  # type: ignore[no-any-return]
 
 
 @pytest.mark.extended
@@ -283,7 +291,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
     def check(sizes: list[tuple[int, int]], weights: Any, parts: list[int], batch_tokens: int, seed: int) -> None:
         store = sides_of(sizes, seed)
         weights = weights_of(weights, len(sizes))
-        make = partial(BatchSampler, store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
+        make = partial(sampler_of, store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
         whole = [step.pairs.tolist() for step in steps(make(), SamplerState(), sum(parts))]
         position, taken = SamplerState(), []
         for num_steps in parts:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mtx.config import settings
-from mtx.config.limits import MAX_BATCH_TOKENS, MAX_EPOCH_PAIRS, MAX_PIECES
+from mtx.config.limits import MAX_BATCH_TOKENS, MAX_PIECES, MAX_WEIGHT
 from mtx.config.messages import KEYS_FOR
 from mtx.config.schema import Config, key_names, leaves
 from mtx.data.sampler import SamplerState
@@ -160,7 +160,7 @@ SHARE = st.floats(0, 1, exclude_max=True)
 HUB = st.fixed_dictionaries(
     {"name": TEXT}, optional={"subset": TEXT, "revision": TEXT, "train": TEXT, "valid": TEXT, "test": st.lists(TEXT)}
 )
-WEIGHT = st.floats(0, MAX_EPOCH_PAIRS, exclude_min=True)
+WEIGHT = st.floats(0, MAX_WEIGHT, exclude_min=True)
 PART = st.fixed_dictionaries(
     {"name": TEXT},
     optional={"weight": WEIGHT | st.none(), "tag": st.text("aZ0_", min_size=1), "src": TEXT, "tgt": TEXT},

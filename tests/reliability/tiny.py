@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.integration.commands import write_tsv
 
 MAX_STEPS = 60
@@ -152,13 +154,7 @@ def all_pairs(run: Path) -> list[Any]:
     from mtx.data.token_store import TokenStore
 
     store = TokenStore.load(run / "data" / "train.arrow")
-    sides = [
-        [
-            tuple(side.tokens[start : start + length].tolist())
-            for start, length in zip(side.starts, side.lengths, strict=True)
-        ]
-        for side in (store.src, store.tgt)
-    ]
+    sides = [map(tuple, side.sentences(np.arange(store.num_pairs))) for side in (store.src, store.tgt)]
     pairs = list(zip(*sides, strict=True))
     assert len(set(pairs)) == len(pairs)
     return pairs

@@ -79,7 +79,7 @@ def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_other
     changed = changer(store, tokenizer, upper_case=0.25)
     plain, counts, places = ids_of((store.src, store.tgt)), 0, set()
     for epoch in range(20):
-        for row, (src_ids, tgt_ids) in enumerate(ids_of(changed(epoch, 0, PAIRS).sides)):
+        for row, (src_ids, tgt_ids) in enumerate(ids_of(changed(epoch, 0, PAIRS))):
             if (src_ids, tgt_ids) != plain[row]:
                 counts += 1
                 places.add(row)
@@ -92,18 +92,18 @@ def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_other
 
 def test_a_chunk_is_a_function_of_seed_epoch_and_number(store: TokenStore, tokenizer: Tokenizer) -> None:
     rates = {"upper_case": 0.2, "typing_errors": 0.5, "no_end_punctuation": 0.3}
-    chunk = ids_of(changer(store, tokenizer, **rates)(3, 2, PAIRS).sides)
+    chunk = ids_of(changer(store, tokenizer, **rates)(3, 2, PAIRS))
     again = changer(store, tokenizer, **rates)
-    assert ids_of(again(3, 1, PAIRS).sides) != chunk and ids_of(again(2, 2, PAIRS).sides) != chunk
-    assert ids_of(again(3, 2, PAIRS).sides) == chunk
-    assert ids_of(changer(store, tokenizer, seed=8, **rates)(3, 2, PAIRS).sides) != chunk
+    assert ids_of(again(3, 1, PAIRS)) != chunk and ids_of(again(2, 2, PAIRS)) != chunk
+    assert ids_of(again(3, 2, PAIRS)) == chunk
+    assert ids_of(changer(store, tokenizer, seed=8, **rates)(3, 2, PAIRS)) != chunk
 
 
 def test_a_pair_that_would_become_too_long_stays(store: TokenStore, tokenizer: Tokenizer) -> None:
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
-    everything = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS).sides)
+    everything = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS))
     assert max(len(ids) for pair in everything for ids in pair) > longest
-    limited = ids_of(changer(store, tokenizer, max_tokens=longest, upper_case=1.0)(0, 0, PAIRS).sides)
+    limited = ids_of(changer(store, tokenizer, max_tokens=longest, upper_case=1.0)(0, 0, PAIRS))
     plain = ids_of((store.src, store.tgt))
     assert max(len(ids) for pair in limited for ids in pair) <= longest
     assert any(pair == old for pair, old in zip(limited, plain, strict=True))
@@ -129,7 +129,7 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
     assert encode is not None
     marks, found = {*marked.marks.values()}, 0
     for epoch in range(20):
-        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS).sides):
+        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
             assert src_ids[0] == marked.tags[TAG] and not marks & {*tgt_ids}
             if marks & {*src_ids}:
                 found += 1
@@ -157,8 +157,8 @@ def shout(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
 
 
 def test_any_function_of_the_type_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
-    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (shout, 1.0)])(0, 0, PAIRS)
-    src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(chunk.sides), strict=True)))
+    sides = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (shout, 1.0)])(0, 0, PAIRS)
+    src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(sides), strict=True)))
     assert {line[-2:] for line in src} == {"!0", "!1", "!2"} and tgt == [f"{line.upper()}!" for line in TGT]
 
 

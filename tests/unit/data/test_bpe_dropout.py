@@ -49,11 +49,11 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tok
 def plan(store: TokenStore, tokenizer: Tokenizer, rate: float = 0.3) -> BatchSampler:
     keys = [f"training.bpe_dropout={rate}", "seed=7", f"data.max_tokens={MAX_TOKENS}", "training.batch_tokens=100"]
     encode = epoch_text(resolve(None, keys).config, store, tokenizer, None)
-    return BatchSampler(store.src.lengths, store.tgt.lengths, None, 7, 100, encode)
+    return BatchSampler(store.epoch_order(7), 100, 4096, encode)
 
 
 def sentences(side: Side) -> list[list[int]]:
-    return [side.tokens[start:][:size].tolist() for start, size in zip(side.starts, side.lengths, strict=True)]
+    return side.sentences(np.arange(side.num_sentences))
 
 
 def epoch_of(sampler: BatchSampler, epoch: int) -> list[tuple[int, list[int], list[int]]]:

@@ -14,7 +14,6 @@ from mtx.config.schema import Config, DataConfig, TokenizerConfig, pairs_of
 from mtx.data import prepare as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.prepare import prepare
-from mtx.data.sampler import epoch_order
 from mtx.data.sources import Corpora, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
@@ -467,8 +466,8 @@ def test_small_directions_are_drawn_more_often(tmp_path: Path) -> None:
         tmp_path / "two",
     )
     store = load_prepared(tmp_path / "two").train
-    weights = store.weights[store.corpus]
-    drawn = np.concatenate([store.corpus[epoch_order(1, epoch, store.num_pairs, weights)] for epoch in range(20)])
+    order = store.epoch_order(1)
+    drawn = np.concatenate([store.corpus[order.rows(epoch, 0, 10_000)["pair"]] for epoch in range(20)])
     sizes = np.array([900, 100, 10]) ** 0.5
     np.testing.assert_allclose(np.bincount(drawn) / drawn.size, sizes / sizes.sum(), rtol=0.01)
 
@@ -573,7 +572,7 @@ def test_changed_text_keeps_its_direction(rule: str, tokenizer: Tokenizer, tmp_p
     assert encode is not None
     pairs = np.arange(data.train.num_pairs)
     usual = zip(data.train.src.sentences(pairs), data.train.tgt.sentences(pairs), strict=True)
-    new = encode(1, 0, pairs).sides
+    new = encode(1, 0, pairs)
     changed = zip(*(side.sentences(pairs) for side in new), strict=True)
     assert sum(before != after for before, after in zip(usual, changed, strict=True)) > 150
     for ids, number in zip(zip(*(side.sentences(pairs) for side in new), strict=True), data.train.corpus, strict=True):

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> TokenStore:
 
 
 def sampler(store: TokenStore) -> BatchSampler:
-    return BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+    return BatchSampler(store.epoch_order(1), BATCH_TOKENS, 4096)
 
 
 def load(store: TokenStore, plan: BatchSampler, position: SamplerState, num_steps: int, k: int) -> Iterator[LoadedStep]:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtx.data.packing import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack, pack_sentences
-from mtx.data.sampler import BatchSampler, SamplerState, steps
+from mtx.data.sampler import SamplerState, steps
 from tests.models import random_ids, side
+from tests.samplers import sampler_of
 from tests.unit.data.test_sampler import lengths, random_lengths, sampler
 
 PAD = 50
@@ -311,7 +312,7 @@ def test_packing_conserves_every_pair(
 ) -> None:
     src, tgt = (random_ids(column, PAD, seed + i) for i, column in enumerate(zip(*sizes, strict=True)))
     sides = side(src), side(tgt)
-    plan = BatchSampler(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
+    plan = sampler_of(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
     mean = plan.tokens_per_sentence if has_narrow_room else None
     k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40, mean)
     for step in steps(plan, SamplerState(), 4):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -83,7 +84,7 @@ def test_clean_text_passes_through_whole(tmp_path: Path, train_text: list[Pair])
     assert list(data.tests) == ["flickr", "news"] and data.valid.num_pairs == 10
     for store in (data.train, data.valid, *data.tests.values()):
         for side, texts in ((store.src, store.src_texts()), (store.tgt, store.tgt_texts())):
-            ids = [side.tokens[s : s + n].tolist() for s, n in zip(side.starts, side.lengths, strict=True)]
+            ids = side.sentences(np.arange(side.num_sentences))
             assert ids == data.tokenizer.encode(texts) and data.tokenizer.decode(ids) == texts
     assert conserves(data.report) and data.report["kept"] == 300 and data.report["dropped"] == {}
     assert data.report["src_tokens"] == data.train.src.lengths.sum()
@@ -116,7 +117,7 @@ def test_every_pair_is_accounted_for(tmp_path: Path, train_text: list[Pair]) -> 
     assert dropped["too long"]["example"]["line"] == 105 and len(dropped["too long"]["example"]["src"]) == 80
     assert dropped["duplicate"]["example"]["line"] == 101
     assert text_of(data.train) == train_text
-    assert data.train.lines().tolist() == [*range(1, 101), *range(108, 308)]
+    assert data.train.lines(np.arange(300)) == [*range(1, 101), *range(108, 308)]
     assert max(data.train.src.lengths.max(), data.train.tgt.lengths.max()) <= 64
 
 
@@ -150,9 +151,9 @@ def test_corpora_bring_weights_and_tags(tmp_path: Path, train_text: list[Pair]) 
     train = ("train", TrainText(name="back", weight=0.5, tag="BT"))
     data = run(tmp_path, *GIVEN, train=train)
     assert data.train.weights.tolist() == [1.0, 0.5] and data.train.corpus.tolist() == [0] * 300 + [1] * 50
-    first = data.train.src.tokens[data.train.src.starts]
+    first = data.train.src.tokens[data.train.src.locate(np.arange(350))[0]]
     assert set(first[300:].tolist()) == {data.tokenizer.tags["BT"]} and max(first[:300]) < data.tokenizer.num_pieces
-    assert data.train.tgt.tokens[data.train.tgt.starts].max() < data.tokenizer.num_pieces
+    assert data.train.tgt.tokens[data.train.tgt.locate(np.arange(350))[0]].max() < data.tokenizer.num_pieces
     assert [corpus["dropped"] for corpus in data.report["corpora"]] == [{}, {"duplicate": 5}] and conserves(data.report)
 
 
@@ -164,7 +165,7 @@ def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Pa
         return TrainText(name="train", weight=train), TrainText(name="back", weight=back)
 
     expected = "the weights 1e-09 for the 300 of train, 0.01 for the 50 of back an epoch would have 0.5 pairs"
-    with pytest.raises(UsageError, match=f"^data.train: with {expected}; expected 1 to 1,000,000,000$"):
+    with pytest.raises(UsageError, match=f"^data.train: with {expected}; expected at least 1$"):
         run(tmp_path, *GIVEN, train=weighted(1e-9, 0.01))
     assert not (tmp_path / "out").exists()
     assert run(tmp_path, *GIVEN, out="smallest", train=weighted(0.0034, 1e-9)).train.num_pairs == 350
@@ -180,17 +181,14 @@ def test_an_epoch_is_judged_by_what_is_left_of_it(tmp_path: Path, train_text: li
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("weight, shown", [(1e9, "3e+11"), (1e30, "3e+32"), (1e308, "inf")])
-def test_weights_that_make_an_epoch_too_large_are_refused(
-    tmp_path: Path, train_text: list[Pair], weight: float, shown: str
-) -> None:
-    train = (TrainText(name="train", weight=weight),)
-    expected = re.escape(
-        f"the weights {weight:g} for the 300 of train an epoch would have {shown} pairs; expected 1 to"
-    )
-    with pytest.raises(UsageError, match=f"^data.train: with {expected} 1,000,000,000$"):
-        run(tmp_path, *GIVEN, train=train)
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("weight", [10_001, 1e30, 1e308])
+def test_weights_that_make_an_epoch_too_large_are_refused(tmp_path: Path, weight: float) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(f"data: {{src: en, tgt: de, train: [{{name: a.tsv, weight: {weight!r}}}]}}")
+    with pytest.raises(
+        UsageError, match=rf"data.train\[0\].weight: expected at most 10000, got {re.escape(repr(weight))}"
+    ):
+        settings.resolve(str(path), [])
 
 
 def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:
@@ -202,8 +200,8 @@ def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, trai
     data = run(tmp_path, *GIVEN)
     store = data.tests["flickr"]
     assert text_of(store) == strange
-    assert store.lines().tolist() == [1, 2, 3, 4, 5, 6]
-    assert store.src.lengths.max() == 256 and store.src.tokens[store.src.starts[3] + 255] == 0
+    assert store.lines(np.arange(6)) == [1, 2, 3, 4, 5, 6]
+    assert store.src.lengths.max() == 256 and store.src.sentences(np.array([3]))[0][255] == 0
     report = data.report["tests"]["flickr"]
     assert report["would_drop"] == {"empty": 1, "identical": 1, "length ratio": 1}
     assert report["cut_to_max_tokens"] == 1 and report["held_out"] is False and report["pairs"] == 6
@@ -391,7 +389,7 @@ def test_a_changed_file_is_refused_by_name(tmp_path: Path, train_text: list[Pair
     run(tmp_path, *GIVEN)
     path = tmp_path / "out" / "test.news.arrow"
     content = bytearray(path.read_bytes())
-    content[TokenStore.load(path).src.starts[0] * 2] ^= 1  # another word
+    content[TokenStore.load(path).src.locate(np.array([0]))[0][0] * 2] ^= 1  # another word
     path.write_bytes(content)
     TokenStore.load(path)
     with pytest.raises(DamagedFileError, match=r"test\.news\.arrow"):

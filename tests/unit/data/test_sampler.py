@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtx.data import sampler as module
-from mtx.data.sampler import BatchSampler, SamplerState, Step, epoch_order, steps
+from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, Step, steps
+from tests.samplers import epoch_order, sampler_of
 
 
 def lengths(*values: int) -> Any:
@@ -25,7 +25,7 @@ def random_lengths(num_pairs: int, seed: int, mean: float = 15.0, longest: int =
 
 
 def sampler(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: int = 3) -> BatchSampler:
-    return BatchSampler(src, tgt, weights, seed, batch_tokens)
+    return sampler_of(src, tgt, weights, seed, batch_tokens)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_a_position_can_be_asked_again_after_others() -> None:
 
 def test_the_mean_of_an_epoch_counts_each_pair_as_often_as_it_occurs() -> None:
     src, tgt = lengths(3, 3, 3), lengths(10, 20, 60)
-    assert BatchSampler(src, tgt, None, 1, 100).tokens_per_sentence == 30
+    assert sampler_of(src, tgt, None, 1, 100).tokens_per_sentence == 30
     weights = np.array([1.0, 2.5, 0.5])  # (10 + 50 + 30) / 4
-    assert BatchSampler(src, tgt, weights, 1, 100).tokens_per_sentence == 22.5
+    assert sampler_of(src, tgt, weights, 1, 100).tokens_per_sentence == 22.5
 
 
 def digest(*arrays: Any) -> str:
@@ -181,12 +181,13 @@ def test_the_order_of_an_epoch_is_that_of_earlier_versions(weights: Any, expecte
 
 def test_each_epoch_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled = list[int]()
+    draw = EpochOrder._draw_window
 
-    def note(seed: int, epoch: int, **rest: Any) -> Any:
+    def note(self: EpochOrder, epoch: int, number: int) -> Any:
         shuffled.append(epoch)
-        return epoch_order(seed, epoch, **rest)
+        return draw(self, epoch, number)
 
-    monkeypatch.setattr(module, "epoch_order", note)
+    monkeypatch.setattr(EpochOrder, "_draw_window", note)
     plan = sampler(lengths(*[4] * 40), lengths(*[4] * 40), batch_tokens=16)  # 4 pairs a step
     assert len(list(steps(plan, SamplerState(), 20))) == 20
     assert shuffled == [0, 1, 2]

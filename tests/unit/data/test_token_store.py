@@ -21,14 +21,14 @@ def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, 
         rows = range(start, min(start + block, len(src)))
         part = slice(start, start + block)
         texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
-        corpus = [row % 2 for row in rows]
+        corpus = [start // block % 2] * len(rows)
         batches.append(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
     write_store(path, num_ids, [1.0, 2.5], batches)
     return TokenStore.load(path)
 
 
 def read(side: Side) -> list[list[int]]:
-    return [side.tokens[s : s + n].tolist() for s, n in zip(side.starts, side.lengths, strict=True)]
+    return side.sentences(np.arange(side.num_sentences))
 
 
 @pytest.mark.parametrize("num_ids, dtype", [(300, np.uint16), (65_536, np.uint16), (65_537, np.uint32)])
@@ -39,8 +39,10 @@ def test_what_is_written_is_read(tmp_path: Path, num_ids: int, dtype: type) -> N
     assert (read(store.src), read(store.tgt)) == (src, tgt)
     assert (store.num_pairs, store.num_ids, store.weights.tolist()) == (500, num_ids, [1.0, 2.5])
     assert store.src.tokens.dtype == store.tgt.tokens.dtype == dtype
-    assert (store.src.starts.dtype, store.src.lengths.dtype, store.weights.dtype) == (np.int64, np.int32, np.float64)
-    assert store.corpus.tolist() == [0, 1] * 250 and store.lines().tolist() == list(range(1, 501))
+    starts, lengths = store.src.locate(np.arange(500))
+    assert (starts.dtype, lengths.dtype, store.weights.dtype) == (np.int64, np.int32, np.float64)
+    assert store.corpus.tolist() == [row // 77 % 2 for row in range(500)]
+    assert store.lines(np.arange(500)) == list(range(1, 501))
     assert store.src_texts()[499] == "s499" and store.tgt_texts()[0] == "tä0"
 
 
@@ -49,8 +51,17 @@ def test_copies_have_the_target_on_both_sides(tmp_path: Path) -> None:
     store = write(tmp_path / "a.arrow", src, tgt, 300, block=3).with_copies(0.5)
     assert (read(store.src), read(store.tgt)) == (src + tgt, tgt + tgt)
     assert store.num_pairs == 20 and np.shares_memory(store.src.tokens, store.tgt.tokens)
-    assert store.weights[store.corpus].tolist() == [1.0, 2.5] * 5 + [0.5, 1.25] * 5
-    assert store.lines().tolist() == [*range(1, 11)] * 2
+    assert store.weights[store.corpus].tolist() == [
+        *[1.0] * 3,
+        *[2.5] * 3,
+        *[1.0] * 3,
+        2.5,
+        *[0.5] * 3,
+        *[1.25] * 3,
+        *[0.5] * 3,
+        1.25,
+    ]
+    assert store.lines(np.arange(20)) == [*range(1, 11)] * 2
     assert store.texts(np.array([1, 11])) == (["s1", "tä1"], ["tä1", "tä1"])
     assert store.src_texts()[9:11] == ["s9", "tä0"]
 
@@ -104,4 +115,5 @@ def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
         except DamagedFileError:
             continue
         for side in (store.src, store.tgt):
-            assert (side.starts >= 0).all() and (side.starts + side.lengths <= len(side.tokens)).all()
+            starts, lengths = side.locate(np.arange(side.num_sentences))
+            assert (starts >= 0).all() and (starts + lengths <= len(side.tokens)).all()

@@ -3,15 +3,15 @@
 import io
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -146,15 +146,6 @@ def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     assert set(lines) - kept == {"line 39"} and counts["improbable"] == 1
 
 
-class Store:
-    def __init__(self, *pairs: tuple[str, str], corpus: Sequence[int] = ()):
-        self.pairs, self.num_pairs, self.corpus = pairs, len(pairs), np.array(corpus, np.uint16)
-
-    def texts(self, rows: Any) -> tuple[list[str], list[str]]:
-        src, tgt = zip(*(self.pairs[row] for row in rows), strict=True)
-        return list(src), list(tgt)
-
-
 class Offering:
     """Offers three hypotheses for each line, of which the third is the line; dies at the line `last`."""
 
@@ -175,15 +166,22 @@ class Offering:
 
 
 def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:
-    train = Store(("a", "b"), ("made", "up"), ("c\td", "e"), corpus=[0, 1, 0])
+    def store(*pairs: tuple[str, str]) -> TokenStore:
+        """Pairs, each in a block; every second block is of another corpus."""
+        path = tmp_path / "store.arrow"
+        blocks = [store_batch(9, [[1, 0]], [[1, 0]], [1], [n % 2], [src], [tgt]) for n, (src, tgt) in enumerate(pairs)]
+        write_store(path, 9, [1.0, 1.0], blocks)
+        return TokenStore.load(path)
+
+    train = store(("a", "b"), ("made", "up"), ("c\td", "e"))
     report = {"corpora": [{"tag": None}, {"tag": "BT"}]}
-    data: Any = SimpleNamespace(train=train, valid=Store(("v", "w")), tests={"t": Store(("x", "y"))}, report=report)
+    data: Any = SimpleNamespace(train=train, valid=store(("v", "w")), tests={"t": store(("x", "y"))}, report=report)
     text = write_text(data, tmp_path, None)
     assert (text.train, text.tests, text.num_pairs) == (["train.tsv", "distilled.tsv"], ["tests/t.tsv"], 3)
     assert [*text.lines["distilled.tsv"]] == [("a", "b"), ("c d", "e")]
     found = {path.name: path.read_text() for path in tmp_path.rglob("*.tsv")}
     assert found == {"train.tsv": "a\tb\nc d\te\n", "valid.tsv": "v\tw\n", "t.tsv": "x\ty\n"}
-    data.valid = Store(("other", "text"))
+    data.valid = store(("other", "text"))
     write_text(data, tmp_path, None)
     assert (tmp_path / "valid.tsv").read_text() == "v\tw\n", "what is there stays"
 

@@ -17,7 +17,7 @@ from mtx import machine
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
 from mtx.data.packing import assign, micro_batch_shape, pack
-from mtx.data.sampler import BatchSampler, SamplerState
+from mtx.data.sampler import SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
 from mtx.model.attention import BlockLayout
@@ -26,6 +26,7 @@ from mtx.training.loss import smoothed_loss
 from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
+from tests.samplers import sampler_of
 
 NUM_IDS, MAX_TOKENS = 64, 40
 LENGTHS = [([5, 3, 8], [4, 6, 2]), ([6, 6, 4], [2, 3, 7]), ([7, 5, 4], [6, 4, 2])]  # the same sums: one shape
@@ -132,7 +133,7 @@ def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: in
     """The number of micro-batches of the first step, and its loss and gradients."""
     model = tiny_model(NUM_IDS, d_ff=24)
     src, tgt = (side(random_ids(lengths, NUM_IDS, seed)) for seed in (1, 2))
-    sampler = BatchSampler(src.lengths, tgt.lengths, None, 1, batch_tokens)
+    sampler = sampler_of(src.lengths, tgt.lengths, None, 1, batch_tokens)
     k, shape = micro_batch_shape(batch_tokens, micro_batch_tokens, sampler.ratio, MAX_TOKENS, None)
     step = sampler.step(SamplerState())
     groups = assign(src.lengths[step.pairs], tgt.lengths[step.pairs], k, shape)
@@ -164,7 +165,7 @@ def test_a_step_of_fewer_sentences_than_micro_batches() -> None:
         torch.testing.assert_close(got[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
 
 
-SAMPLER = BatchSampler(np.array([30, 30], np.int32), np.array([20, 40], np.int32), None, 1, 25_000)
+SAMPLER = sampler_of(np.array([30, 30], np.int32), np.array([20, 40], np.int32), None, 1, 25_000)
 CUDA = RuntimeChoices("cuda", "bf16", 25_000, "varlen", 1, False)
 
 
@@ -266,7 +267,7 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
     size = round(1 / sampler.epochs(SamplerState(0, 1)))
     assert abs(size - num_pairs) <= (20 if copies == 0.5 else 0)
     drawn = sampler.step(SamplerState()).pairs[:size]
-    sources, targets = (side.tokens[side.starts[drawn]] for side in (text.src, text.tgt))
+    sources, targets = (side.tokens[side.locate(drawn)[0]] for side in (text.src, text.tgt))
     is_copy = sources == targets
     assert sorted(targets[~is_copy]) == list(range(1, 101)) and set(sources[~is_copy]) == {150}
     assert len(set(targets[is_copy])) == is_copy.sum() == size - 100
