@@ -168,7 +168,7 @@ class Offering:
 def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:
     def store(*pairs: tuple[str, str]) -> TokenStore:
         """Pairs, each in a block; every second block is of another corpus."""
-        path = tmp_path / "store.arrow"
+        path = tmp_path / f"{pairs[0][0]}.arrow"
         blocks = [store_batch(9, [[1, 0]], [[1, 0]], [1], [n % 2], [src], [tgt]) for n, (src, tgt) in enumerate(pairs)]
         write_store(path, 9, [1.0, 1.0], blocks)
         return TokenStore.load(path)
