@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.packing import PackedBatch, Shape, pack
-from mtx.data.sampler import Side
+from mtx.data.sampler import BLOCK, Side
 from mtx.model.architectures import new_model
 from mtx.model.attention import BlockLayout
 
@@ -72,8 +72,8 @@ def side(sentences: Sequence[Sequence[int]]) -> Side:
         places.append(len(tokens))
         tokens += [*sentence, 99]
     offsets = np.array([offset for sentence in sentences for offset in (0, len(sentence))], np.int32)
-    numbers = np.arange(len(sentences) + 1)
-    return Side(np.array(tokens, np.uint16), offsets, numbers, np.array(places[::-1], np.int64), 2 * numbers[:-1])
+    blocks = [(1, place, 2 * number) for number, place in enumerate(reversed(places))]
+    return Side(np.array(tokens, np.uint16), offsets, np.array(blocks, BLOCK))
 
 
 def batch_of(

@@ -5,26 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from mtx.data.sampler import BatchSampler, EpochOrder, Side
+from mtx.data.sampler import BLOCK, BatchSampler, EpochOrder, Side
 
 MAX_TOKENS = 4096
 
 
 def in_blocks(side: Side, size: int = 1) -> Side:
     """The sentences of a side of one block, in blocks of `size` sentences; the last may be smaller."""
-    firsts = np.arange(0, side.num_sentences, size)
-    return replace(
-        side,
-        first_sentences=np.append(firsts, side.num_sentences),
-        token_places=np.zeros(len(firsts), np.int64),
-        offset_places=firsts,
-    )
+    firsts = range(0, side.num_sentences, size)
+    blocks = [(min(size, side.num_sentences - first), 0, first) for first in firsts]
+    return replace(side, blocks=np.array(blocks, BLOCK))
 
 
-def order_of(src: Any, tgt: Any, weights: Any, seed: int, window: int | None = None, block: int = 1) -> EpochOrder:
+def order_of(src: Any, tgt: Any, weights: Any, seed: int, window: int = 1 << 40, block: int = 1) -> EpochOrder:
     """The order of pairs of these lengths; `weights` are of blocks, or None for 1."""
     sides = [in_blocks(Side.cut(np.empty(0, np.uint16), lengths), block) for lengths in (src, tgt)]
-    weights = np.ones(len(sides[0].block_sizes)) if weights is None else weights
+    weights = np.ones(len(sides[0].blocks)) if weights is None else weights
     return EpochOrder(sides[0], sides[1], weights, seed, window)
 
 

@@ -7,8 +7,9 @@ Flow: lengths in the token store -> `EpochOrder`, windows of pairs in random ord
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from math import ceil
 from typing import Any
@@ -34,26 +35,26 @@ class SamplerState:
     index: int = 0
 
 
+# Consecutive sentences of a side: their number, and where their ids begin in `tokens` and `offsets`
+BLOCK = np.dtype([("size", np.int64), ("token_place", np.int64), ("offset_place", np.int64)])
+
+
 @dataclass(frozen=True)
 class Side:
     """One language's ids, in blocks of consecutive sentences, each ending in `</s>`.
 
-    With t = `token_places[b]` and o = `offset_places[b]`, sentence i of block b is
+    In a block with the token place t and the offset place o, sentence i is
     `tokens[t + offsets[o + i] : t + offsets[o + i + 1]]`. In a token store a block is a record batch, and `tokens` and
     `offsets` are views of the whole mapped file, so no array has an item for each sentence.
 
     Attributes:
-        tokens: the ids.
         offsets: int32 or int64.
-        first_sentences: the number of the first sentence of each block, then that of all sentences.
-        token_places, offset_places: of each block.
+        blocks: an array of BLOCK.
     """
 
     tokens: Ids
     offsets: Any
-    first_sentences: Ints
-    token_places: Ints
-    offset_places: Ints
+    blocks: Any
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
@@ -65,9 +66,13 @@ class Side:
     @classmethod
     def cut(cls, tokens: Ids, lengths: Any) -> "Side":
         """The sentences of these lengths, which `tokens` has one after the other, as one block."""
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        place = np.zeros(1, np.int64)
-        return cls(tokens, offsets, np.array([0, len(offsets) - 1]), place, place)
+        offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
+        return cls(tokens, offsets, np.array([(len(lengths), 0, 0)], BLOCK))
+
+    @cached_property
+    def first_sentences(self) -> Ints:
+        """The number of the first sentence of each block, and that of all sentences."""
+        return np.append(0, self.blocks["size"].cumsum())
 
     @property
     def num_sentences(self) -> int:
@@ -75,57 +80,27 @@ class Side:
         return int(self.first_sentences[-1])
 
     @property
-    def block_sizes(self) -> Ints:
-        """The number of sentences of each block."""
-        return np.diff(self.first_sentences)
-
-    @property
     def block_tokens(self) -> Ints:
         """The number of tokens of each block."""
-        tokens: Ints = self.offsets[self.offset_places + self.block_sizes] - self.offsets[self.offset_places]
-        return tokens.astype(np.int64)
+        places = self.blocks["offset_place"]
+        return np.asarray(self.offsets[places + self.blocks["size"]] - self.offsets[places], np.int64)
 
     @property
     def lengths(self) -> Lengths:
         """The tokens of every sentence, as a new array."""
         return self.locate(np.arange(self.num_sentences))[1]
 
-    def block_lengths(self, block: int) -> Lengths:
-        """The tokens of the sentences of a block."""
-        place = self.offset_places[block]
-        size = self.first_sentences[block + 1] - self.first_sentences[block]
-        lengths: Lengths = np.diff(self.offsets[place : place + size + 1]).astype(np.int32)
-        return lengths
-
-    def longest(self) -> int:
-        """The tokens of the longest sentence."""
-        return max(int(self.block_lengths(block).max()) for block in range(len(self.token_places)))
-
     def blocks_of(self, numbers: Ints) -> Ints:
-        """The block of each of these sentences."""
+        """The number of the block of each of these sentences."""
         return self.first_sentences.searchsorted(numbers, side="right") - 1
 
     def locate(self, numbers: Ints) -> tuple[Ints, Lengths]:
         """Where the sentences with these numbers start in `tokens`, and their lengths."""
-        blocks = self.blocks_of(numbers)
-        places = self.offset_places[blocks] + numbers - self.first_sentences[blocks]
+        block_numbers = self.blocks_of(numbers)
+        blocks = self.blocks[block_numbers]
+        places = blocks["offset_place"] + numbers - self.first_sentences[block_numbers]
         starts = self.offsets[places]
-        return self.token_places[blocks] + starts, (self.offsets[places + 1] - starts).astype(np.int32)
-
-    def take_blocks(self, blocks: Ints) -> "Side":
-        """The sentences of these blocks, which may repeat; the ids are not copied."""
-        first_sentences = np.concatenate([[0], self.block_sizes[blocks].cumsum()])
-        return Side(self.tokens, self.offsets, first_sentences, self.token_places[blocks], self.offset_places[blocks])
-
-    def followed_by(self, other: "Side") -> "Side":
-        """These sentences, then those of another column of the same file; the ids are not copied."""
-        return Side(
-            self.tokens,
-            self.offsets,
-            np.append(self.first_sentences, self.num_sentences + other.first_sentences[1:]),
-            np.append(self.token_places, other.token_places),
-            np.append(self.offset_places, other.offset_places),
-        )
+        return blocks["token_place"] + starts, (self.offsets[places + 1] - starts).astype(np.int32)
 
     def gather(self, numbers: Ints) -> "Side":
         """The sentences with these numbers, their ids copied one after the other."""
@@ -136,8 +111,8 @@ class Side:
     def sentences(self, numbers: Ints) -> list[list[int]]:
         """The ids of the sentences with these numbers."""
         starts, lengths = self.locate(numbers)
-        ends = (starts + lengths).tolist()
-        return [self.tokens[start:end].tolist() for start, end in zip(starts.tolist(), ends, strict=True)]
+        places = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return [self.tokens[start : start + length].tolist() for start, length in places]
 
 
 def join(sides: Sequence[Side]) -> Side:
@@ -164,21 +139,22 @@ class EpochOrder:
         weights: how often each pair of a block occurs in an epoch, float [blocks]. The fraction of a weight is the
             share of the pairs with one more occurrence (in one window, the probability of each), drawn again for each
             epoch.
-        window_pairs: the pairs of a window; None: all, in one window.
+        window_pairs: about how many pairs a window has.
     """
 
-    def __init__(self, src: Side, tgt: Side, weights: Weights, seed: int, window_pairs: int | None = None):
+    def __init__(self, src: Side, tgt: Side, weights: Weights, seed: int, window_pairs: int):
         assert src.num_sentences > 0
         self.src = src
         self.tgt = tgt
         self.weights = weights
         self._is_weighted = (weights != 1).any()
         self._seed = seed
-        num_pairs = weights @ src.block_sizes
-        self._num_windows = max(1, ceil(num_pairs / window_pairs)) if window_pairs else 1
+        num_pairs = weights @ src.blocks["size"]
+        self._num_windows = max(1, ceil(num_pairs / window_pairs))
         self._deal = lru_cache(maxsize=2)(self._deal_blocks)
         self._ends = lru_cache(maxsize=8)(self._find_ends)
-        self._window = lru_cache(maxsize=1)(self._draw_window)
+        self._thread = ThreadPoolExecutor(1, "mtx-order")
+        self._window = lru_cache(maxsize=2)(self._submit_window)
 
     def num_pairs(self, epoch: int) -> int:
         """The number of pairs of an epoch."""
@@ -190,27 +166,33 @@ class EpochOrder:
         parts = [np.empty(0, ROW)]
         while start < min(stop, ends[-1]):
             number = int(ends.searchsorted(start, side="right"))
-            window = self._window(epoch, number)
+            window = self._window(epoch, number).result()
             window_start = int(ends[number]) - len(window)
             parts.append(window[start - window_start : stop - window_start])
+            if start > window_start + len(window) // 2:  # the next window is drawn while the rest of this one is used
+                if number + 1 < self._num_windows:
+                    self._window(epoch, number + 1)
+                else:
+                    self._window(epoch + 1, 0)
             start += len(parts[-1])
         return np.concatenate(parts)
 
+    def _submit_window(self, epoch: int, number: int) -> Future[npt.NDArray[Any]]:
+        return self._thread.submit(self._draw_window, epoch, number)
+
     def _find_ends(self, epoch: int) -> Ints:
         """The number of pairs of an epoch up to the end of each window."""
-        if self._num_windows == 1:
-            return np.array([len(self._window(epoch, 0))])
+        if self._num_windows == 1 and self._is_weighted:  # each of its pairs is drawn
+            return np.array([len(self._window(epoch, 0).result())])
         return np.cumsum([counts.sum() for _, counts in self._deal(epoch)])
 
     def _deal_blocks(self, epoch: int) -> list[tuple[Ints, Ints]]:
         """For each window of an epoch, its blocks and how many pairs of each it has."""
-        sizes = self.src.block_sizes
+        sizes = self.src.blocks["size"]
         blocks = np.arange(len(sizes))
-        if self._num_windows == 1:
-            return [(blocks, sizes)]
-        rng = np.random.default_rng((self._seed, epoch))
         counts = sizes
-        if self._is_weighted:  # a block occurs as a whole, as often as its weight says, and once more in part
+        rng = np.random.default_rng((self._seed, epoch))
+        if self._num_windows > 1 and self._is_weighted:  # a block occurs whole, by its weight, and once more in part
             num_whole = np.floor(self.weights).astype(np.int64)
             parts = np.floor((self.weights - num_whole) * sizes + rng.random(len(sizes))).astype(np.int64)
             blocks = blocks.repeat(num_whole + 1)
@@ -232,12 +214,13 @@ class EpochOrder:
         for block, count in zip(blocks.tolist(), counts.tolist(), strict=True):
             first, stop = self.src.first_sentences[block : block + 2]
             chosen = slice(None) if count == stop - first else rng.permutation(stop - first)[:count]
+            pairs = np.arange(first, stop)[chosen]
             block_rows = rows[start : start + count]
-            block_rows["pair"] = np.arange(first, stop)[chosen]
-            block_rows["src"] = self.src.block_lengths(block)[chosen]
-            block_rows["tgt"] = self.tgt.block_lengths(block)[chosen]
+            block_rows["pair"] = pairs
+            block_rows["src"] = self.src.locate(pairs)[1]
+            block_rows["tgt"] = self.tgt.locate(pairs)[1]
             start += count
-        if self._is_weighted and self._num_windows == 1:
+        if self._num_windows == 1 and self._is_weighted:
             draws = np.random.default_rng((self._seed, epoch)).random(len(rows))
             rows = rows.repeat(np.floor(self.weights.repeat(counts) + draws).astype(np.int64))
         rng.shuffle(rows)
@@ -302,12 +285,12 @@ class BatchSampler:
 
     def __init__(self, order: EpochOrder, batch_tokens: int, max_tokens: int, encode: Encode | None = None):
         src_tokens, tgt_tokens = (float(order.weights @ side.block_tokens) for side in (order.src, order.tgt))
-        num_pairs = float(order.weights @ order.src.block_sizes)
+        num_pairs = float(order.weights @ order.src.blocks["size"])
         self.tokens_per_sentence = tgt_tokens / num_pairs
         self.ratio = src_tokens / num_pairs / self.tokens_per_sentence
         longest = max_tokens
         if encode is None and round(batch_tokens * self.ratio) < max_tokens:  # else it does not matter
-            longest = order.src.longest()
+            longest = int(order.src.lengths.max())
         self._src_budget = src_budget(batch_tokens, self.ratio, longest)
         self._tgt_budget = batch_tokens
         self._max_sentences = max(1, batch_tokens // 4)

@@ -9,6 +9,7 @@ does not know what an id means; `tokenizer` does.
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import EpochOrder, Ints
+from mtx.data.sampler import BLOCK, EpochOrder, Ints
 from mtx.data.sampler import Side as Side
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
@@ -59,7 +60,7 @@ def write_store(
         num_ids: every id is below this number.
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
         batches: made by `store_batch` with the same `num_ids`, each of one corpus.
-        window: see `TokenStore`.
+        window: see `TokenStore`; None: all pairs.
     """
     metadata: durable.Json = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
     if window:
@@ -76,14 +77,14 @@ class TokenStore:
 
     Attributes:
         weights: of each corpus, how often its pairs occur in an epoch.
-        window: the pairs of a window of an epoch, see `EpochOrder`; None: all pairs are one window.
+        window: about how many pairs a window of an epoch has, see `EpochOrder`.
         corpora: the number of the corpus of each block.
         read_block: reads the record batch of a block.
     """
 
     num_ids: int
     weights: NDArray[np.float64]
-    window: int | None
+    window: int
     corpora: NDArray[np.uint16]
     src: Side
     tgt: Side
@@ -105,24 +106,26 @@ class TokenStore:
             metadata = json.loads(reader.schema.metadata[_METADATA])
             num_ids = int(metadata["num_ids"])
             weights = np.array(metadata["weights"], dtype=np.float64)
-            window = metadata.get("window")
-            if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
+            window = int(metadata.get("window", sys.maxsize))  # missing in smaller stores, and in those of mtx 1.0
+            if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids) or window < 1:
                 raise ValueError("another format or other columns")
-            if window is not None:
-                window = max(1, int(window))
             numbers = list[int]()
             corpora = list[int]()
-            places = {name: list[tuple[int, ...]]() for name in ("src_ids", "tgt_ids")}
+            src_blocks = list[tuple[int, int, int]]()
+            tgt_blocks = list[tuple[int, int, int]]()
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
-                if not batch.num_rows:
-                    continue
-                batch.validate()
-                numbers.append(number)
-                corpora.append(_corpus_of(batch, must_check))
-                for name, column_places in places.items():
-                    column_places.append(_places_in(file, batch[name], must_check))
-            src, tgt = (_view(file, _schema(num_ids).field(name).type.value_type, places[name]) for name in places)
+                if batch.num_rows:
+                    batch.validate()
+                    numbers.append(number)
+                    corpora.append(batch["corpus"][0].as_py())
+                    src_blocks.append(_find_block(file, batch["src_ids"], must_check))
+                    tgt_blocks.append(_find_block(file, batch["tgt_ids"], must_check))
+            id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
+            tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
+            offsets = np.frombuffer(file, np.int32, file.size // 4)
+            src = Side(tokens, offsets, np.array(src_blocks, BLOCK))
+            tgt = Side(tokens, offsets, np.array(tgt_blocks, BLOCK))
         except (OSError, ValueError, LookupError, TypeError, OverflowError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
 
@@ -137,7 +140,7 @@ class TokenStore:
     @property
     def corpus(self) -> NDArray[np.uint16]:
         """The number of the corpus of every pair, as a new array."""
-        return self.corpora.repeat(self.src.block_sizes)
+        return self.corpora.repeat(self.src.blocks["size"])
 
     def src_texts(self) -> list[str]:
         """The source text of every pair, as a new list."""
@@ -173,8 +176,8 @@ class TokenStore:
         return replace(
             self,
             corpora=self.corpora[blocks],
-            src=self.src.take_blocks(blocks),
-            tgt=self.tgt.take_blocks(blocks),
+            src=replace(self.src, blocks=self.src.blocks[blocks]),
+            tgt=replace(self.tgt, blocks=self.tgt.blocks[blocks]),
             read_block=lambda block: self.read_block(int(blocks[block])),
         )
 
@@ -198,8 +201,8 @@ class TokenStore:
             self,
             weights=np.append(self.weights, weight * self.weights),
             corpora=np.append(self.corpora, self.corpora + np.uint16(len(self.weights))),
-            src=self.src.followed_by(self.tgt),
-            tgt=self.tgt.followed_by(self.tgt),
+            src=replace(self.src, blocks=np.append(self.src.blocks, self.tgt.blocks)),
+            tgt=replace(self.tgt, blocks=np.append(self.tgt.blocks, self.tgt.blocks)),
             read_block=read_block,
         )
 
@@ -208,45 +211,21 @@ class TokenStore:
         return EpochOrder(self.src, self.tgt, self.weights[self.corpora], seed, self.window)
 
 
-def _corpus_of(batch: Batch, must_check: bool) -> int:
-    """The corpus of a block, which all of its pairs have."""
-    corpora = batch["corpus"].to_numpy()
-    if must_check and (corpora != corpora[0]).any():
-        raise ValueError("a block with several corpora")
-    return int(corpora[0])
-
-
-def _places_in(file: Any, ids: Any, must_check: bool) -> tuple[int, ...]:
-    """Where a column of ids of a record batch lies in the mapped file.
-
-    Returns:
-        Its number of sentences, the place of its ids in the file as an array of ids, and that of its offsets.
-    """
+def _find_block(file: Any, ids: Any, must_check: bool) -> tuple[int, int, int]:
+    """The BLOCK of a column of ids, which lies in the mapped file."""
     offsets = ids.offsets
+    if must_check and np.diff(offsets.to_numpy()).min() < 1:  # `validate` checks only the first and the last offset
+        raise ValueError("a sentence without </s>")
     id_size = ids.type.value_type.bit_width // 8
-    token_place, token_rest = divmod(ids.values.buffers()[1].address - file.address, id_size)
-    offset_place, offset_rest = divmod(offsets.buffers()[1].address - file.address, 4)
-    token_end = id_size * (token_place + len(ids.values))
-    if token_rest or offset_rest or min(token_place, offset_place) < 0 or token_end > file.size:
-        raise ValueError("ids in another place")
-    if must_check:
-        lengths = np.diff(offsets.to_numpy())  # `validate` has checked only the first and the last offset
-        if lengths.min() < 1:
-            raise ValueError("a sentence without </s>")
-    return len(ids), token_place, offset_place
+    return len(ids), _find_place(file, ids.values.buffers()[1], id_size), _find_place(file, offsets.buffers()[1], 4)
 
 
-def _view(file: Any, id_type: Any, places: list[tuple[int, ...]]) -> Side:
-    """View the ids of a column in place; each block has its number of sentences and the places of `_places_in`."""
-    dtype = np.dtype(id_type.to_pandas_dtype())
-    sizes, token_places, offset_places = np.array(places, np.int64).reshape(-1, 3).T
-    return Side(
-        np.frombuffer(file, dtype, file.size // dtype.itemsize),
-        np.frombuffer(file, np.int32, file.size // 4),
-        np.concatenate([[0], sizes.cumsum()]),
-        token_places,
-        offset_places,
-    )
+def _find_place(file: Any, part: Any, item_size: int) -> int:
+    """Where a part of the mapped file begins in an array of the whole file."""
+    place, rest = divmod(part.address - file.address, item_size)
+    if rest or place < 0 or item_size * place + part.size > file.size:
+        raise ValueError("ids outside the file")
+    return int(place)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
         path = directory / f"{name}.{num_pairs}"
         rng.integers(1, NUM_IDS, int(lengths.sum(dtype=np.int64)), dtype=np.uint16).tofile(path)
         sides.append(Side.cut(np.asarray(np.memmap(path, np.uint16, mode="r")), lengths))
-    return TokenStore(NUM_IDS, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
+    return TokenStore(NUM_IDS, np.ones(1), num_pairs, np.zeros(1, np.uint16), *sides, read_block=None)
 
 
 def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -> tuple[float, int, int]:

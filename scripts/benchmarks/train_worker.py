@@ -92,7 +92,7 @@ def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
     sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
-    store = TokenStore(num_ids, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
+    store = TokenStore(num_ids, np.ones(1), num_pairs, np.zeros(1, np.uint16), *sides, read_block=None)
     tokenizer: Any = SimpleNamespace(num_ids=num_ids)
     return PreparedData(store, store, {}, tokenizer, {"src_tgt_ratio": float(src.sum() / tgt.sum())}, sha256="")
 

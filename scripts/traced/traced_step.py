@@ -546,7 +546,7 @@ def drawn_data(max_tokens: int, num_pairs: int) -> PreparedData:
     for drawn in (src, tgt):
         lengths = np.clip(np.rint(drawn), 2, max_tokens).astype(np.int32)
         sides.append(Side.cut(np.ones(lengths.sum(), np.uint16), lengths))
-    store = TokenStore(NUM_IDS, np.ones(1), None, np.zeros(1, np.uint16), *sides, read_block=None)
+    store = TokenStore(NUM_IDS, np.ones(1), num_pairs, np.zeros(1, np.uint16), *sides, read_block=None)
     tokenizer: Any = SimpleNamespace(num_ids=NUM_IDS)
     report = {"src_tgt_ratio": float(sides[0].lengths.sum() / sides[1].lengths.sum())}
     return PreparedData(store, store, {}, tokenizer, report, sha256="")

@@ -103,6 +103,31 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
         TokenStore.load(tmp_path / "missing.arrow")
 
 
+def test_every_offset_is_checked_unless_another_process_does_it(tmp_path: Path) -> None:
+    path, src = tmp_path / "a.arrow", sentences(20, 50, 1)
+    store = write(path, src, src, 50, block=20)
+    place = int(store.src.blocks["offset_place"][0]) + 10
+    content = bytearray(path.read_bytes())
+    content[4 * place : 4 * place + 4] = (1 << 20).to_bytes(4, "little")  # neither the first nor the last
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match="a sentence without </s>"):
+        TokenStore.load(path)
+    TokenStore.load(path, must_check=False)
+
+
+def test_the_pairs_of_a_corpus_are_numbered_from_zero(tmp_path: Path) -> None:
+    src, tgt = sentences(10, 300, 1), sentences(10, 300, 2)
+    store = write(tmp_path / "a.arrow", src, tgt, 300, block=3)
+    part = store.take_corpora([1])
+    assert (read(part.src), read(part.tgt)) == (src[3:6] + src[9:], tgt[3:6] + tgt[9:])
+    assert part.src_texts() == ["s3", "s4", "s5", "s9"] and part.texts(np.array([3, 0])) == (
+        ["s9", "s3"],
+        ["tä9", "tä3"],
+    )
+    assert part.num_pairs == 4 and part.lines(np.array([3])) == [10]
+    assert store.take_corpora([]).num_pairs == 0 and store.take_corpora([]).src_texts() == []
+
+
 def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
     """One byte after another is broken: the store is refused, or every id that it names lies inside the file."""
     path, src = tmp_path / "a.arrow", sentences(20, 50, 1)
