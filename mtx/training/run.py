@@ -186,9 +186,11 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
     initial = load_initial(config, paths)
     is_new = not is_prepared(paths.data)
     if is_new:
-        if checkpoint_steps(paths):  # whose model may have been trained on other token ids
+        # A checkpoint's model may have been trained on other token ids. A link leads to a copy that this machine lacks.
+        if checkpoint_steps(paths) or paths.data.is_symlink():
             raise DamagedFileError(
-                f"{paths.data}: the prepared data of this run is missing", "use another run_dir=DIR to start again"
+                f"{paths.data}: the prepared data of this run is missing",
+                "restore it, or use another run_dir=DIR to start again",
             )
         sources = preparation.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
         durable.write_json(paths.sources, sources)
