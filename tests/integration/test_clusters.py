@@ -166,14 +166,14 @@ def test_two_nodes_with_copies_of_the_data(corpus: Path, tmp_path: Path, shell: 
         """Exit code and messages of each node."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        torchrun = [
+        launcher = [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
             "--master-addr=127.0.0.1", f"--master-port={port}",
         ]  # fmt: skip
         training = ["-m", "mtx", "train", *settings, *more, f"run_dir={run}"]
         machines = []
         for rank, node in enumerate(nodes):
-            command = shlex.join([*torchrun, f"--node-rank={rank}", *training])
+            command = shlex.join([*launcher, f"--node-rank={rank}", *training])
             machines.append(shell("-c", f"cd {shlex.quote(str(node))} && exec {command}", GLOO_SOCKET_IFNAME="lo"))
         errors = [machine.communicate(timeout=PATIENCE_S)[1].decode() for machine in machines]
         return [(machine.returncode, error) for machine, error in zip(machines, errors, strict=True)]
