@@ -61,7 +61,9 @@ def make_lines(text: Path) -> Iterator[str]:
     """Yields the lines of a TSV file of pairs without end, always the same ones."""
     corpora = find_corpora(settings.resolve(None, text_settings(text)).config.data)
     blocks = [block for corpus in corpora.train for block in corpus.blocks()]
-    sentences = [pair for block in blocks for pair in zip(block.src, block.tgt, strict=True)]
+    sentences = [
+        pair for block in blocks for pair in zip(block.src, block.tgt, strict=True) if "\t" not in "".join(pair)
+    ]
     rng = random.Random(1)
     rng.shuffle(sentences)  # they may be sorted
     copied = list[str]()
