@@ -246,13 +246,17 @@ class PreparedData:
     terms: Glossary | None = None
 
 
-def load_prepared(data_dir: Path) -> PreparedData:
+def load_prepared(data_dir: Path, check_content: bool = True) -> PreparedData:
     """Verify and open what `prepare` wrote.
+
+    Args:
+        check_content: whether to verify the content of the files; if another process does it, False: compare sizes.
 
     Raises:
         DamagedFileError: with the file, if one is missing or changed.
     """
-    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files(data_dir)])
+    needed = [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files(data_dir)]
+    durable.verify(data_dir, needed, only_sizes=not check_content)
     report = durable.read_json(data_dir / REPORT)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
     train, valid = (TokenStore.load(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))

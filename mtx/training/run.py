@@ -42,6 +42,7 @@ from mtx.storage.model_description import info_of
 from mtx.storage.run_files import (
     MODEL_CONFIG,
     SCORES,
+    TRAIN_STORE,
     WEIGHTS,
     RunLayout,
     checkpoint_steps,
@@ -120,7 +121,10 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
 def _prepare_together(
     config: Config, paths: RunLayout, ranks: Ranks, hooks: Sequence[Hook]
 ) -> tuple[PreparedData, LoadedModel | None]:
-    """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model of `training.init_from`."""
+    """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model of `training.init_from`.
+
+    The first rank that sees a copy of the data verifies its content; the others compare sizes.
+    """
     prepared = list[tuple[PreparedData, LoadedModel | None]]()
 
     def work() -> str:
@@ -131,18 +135,34 @@ def _prepare_together(
         if prepared:
             return
         try:
-            data = load_prepared(paths.data)
+            data = load_prepared(paths.data, check_content=is_first)
             if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
             raise MtxError(
-                f"{error}; rank 0 prepared it", "run_dir must be on a disk that all machines of the run share"
+                f"{error}; rank 0 prepared it",
+                "run_dir must be on a disk that all machines of the run share; if data/ is a copy, copy it again",
             ) from None
         prepared.append((data, None))
 
     sha256 = ranks.run_on_rank_zero(work)
+    copies = ranks.gather(_identify_copy, paths)
+    is_first = copies.index(copies[ranks.rank]) == ranks.rank
     ranks.gather(load)
     return prepared[0]
+
+
+def _identify_copy(paths: RunLayout) -> tuple[int, int] | None:
+    """What distinguishes the copy of the data that this rank sees; None if it sees none, which loading reports.
+
+    A file on a shared disk has the same inode and change time on every machine, and no copy of it has both. A clone of
+    a disk image does, so that such a copy is taken for the original.
+    """
+    try:
+        status = (paths.data / TRAIN_STORE).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
@@ -166,9 +186,11 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
     initial = load_initial(config, paths)
     is_new = not is_prepared(paths.data)
     if is_new:
-        if checkpoint_steps(paths):  # whose model may have been trained on other token ids
+        # A checkpoint's model may have been trained on other token ids. A link leads to a copy that this machine lacks.
+        if checkpoint_steps(paths) or paths.data.is_symlink():
             raise DamagedFileError(
-                f"{paths.data}: the prepared data of this run is missing", "use another run_dir=DIR to start again"
+                f"{paths.data}: the prepared data of this run is missing",
+                "restore it, or use another run_dir=DIR to start again",
             )
         sources = preparation.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
         durable.write_json(paths.sources, sources)

@@ -1,9 +1,13 @@
-"""The commands of docs/howto/gpus-and-clusters.md on this machine: torchrun twice, SLURM with stand-ins for it."""
+"""The commands of docs/howto/gpus-and-clusters.md on this machine: torchrun twice, SLURM with stand-ins for it.
+
+And two nodes with copies of the data, as in docs/howto/past-one-machine.md.
+"""
 
 import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +18,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.commands import ENVIRONMENT, TINY, events, wait_until
+from mtx.storage.run_files import TRAIN_STORE
+from tests.integration.commands import ENVIRONMENT, TINY, events, mtx, wait_until
+from tests.integration.test_ranks import SETTINGS, STEPS, close_weights
 from tests.rig import PATIENCE_S
 
 pytestmark = [
@@ -139,6 +145,53 @@ def test_torchrun_on_two_machines_starts_again_after_a_rank_has_died(
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     starts = [event["step"] for event in events(run) if event["event"] == "start"]
     assert len(starts) == 2 and starts[1] >= 4
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(sys.platform != "linux", reason="one link leads to two places by /proc/self")
+def test_two_nodes_with_copies_of_the_data(corpus: Path, tmp_path: Path, shell: Shell) -> None:
+    """They learn what one process does, and stop where the copy of one of them is damaged."""
+    settings = [*SETTINGS, f"data.train={corpus}"]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    nodes = [tmp_path / "node-0", tmp_path / "node-1"]
+    for command, directory in (("train", whole), ("prepare", run)):
+        done = mtx(command, *settings, f"run_dir={directory}")
+        assert done.returncode == 0, done.stderr
+    for node in nodes:
+        shutil.copytree(run / "data", node / "data")
+    shutil.rmtree(run / "data")
+    (run / "data").symlink_to("/proc/self/cwd/data")
+
+    def train(*more: str) -> list[tuple[int, str]]:
+        """Exit code and messages of each node."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        launcher = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
+            "--master-addr=127.0.0.1", f"--master-port={port}",
+        ]  # fmt: skip
+        training = ["-m", "mtx", "train", *settings, *more, f"run_dir={run}"]
+        machines = []
+        for rank, node in enumerate(nodes):
+            command = shlex.join([*launcher, f"--node-rank={rank}", *training])
+            machines.append(shell("-c", f"cd {shlex.quote(str(node))} && exec {command}", GLOO_SOCKET_IFNAME="lo"))
+        errors = [machine.communicate(timeout=PATIENCE_S)[1].decode() for machine in machines]
+        return [(machine.returncode, error) for machine, error in zip(machines, errors, strict=True)]
+
+    ends = train()
+    assert [code for code, _ in ends] == [0, 0], ends
+    close_weights(run, whole)
+    assert (run / "data").is_symlink()
+
+    store = nodes[1] / "data" / TRAIN_STORE
+    content = bytearray(store.read_bytes())
+    content[len(content) // 2] ^= 1
+    store.write_bytes(content)
+    ends = train(f"training.max_steps={STEPS + 1}")
+    assert [code for code, _ in ends] == [1, 1], ends
+    message = f"error: rank 1 on {socket.gethostname()}: {run}/data/{TRAIN_STORE}: damaged file"
+    assert message in ends[0][1] and "error: " not in ends[1][1], ends
+    assert len([event for event in events(run) if event["event"] == "start"]) == 1
 
 
 def test_the_kubernetes_job_is_whole() -> None:

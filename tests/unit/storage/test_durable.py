@@ -144,6 +144,20 @@ def test_verify_can_be_limited_to_the_needed_files(directory: Path) -> None:
         durable.verify(directory, ["a"], only_needed=True)
 
 
+def test_verify_can_compare_only_sizes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = directory / "a"
+    data = path.read_bytes()
+    monkeypatch.setattr(durable, "sha256", None)
+    path.write_bytes(data.swapcase())
+    durable.verify(directory, ["a", "b"], only_sizes=True)
+    path.write_bytes(data[:-1])
+    with pytest.raises(DamagedFileError, match="directory/a: damaged file"):
+        durable.verify(directory, only_sizes=True)
+    path.unlink()
+    with pytest.raises(DamagedFileError, match="directory/a: missing file"):
+        durable.verify(directory, only_sizes=True)
+
+
 def test_verify_names_a_file_that_is_missing_or_not_listed(directory: Path) -> None:
     with pytest.raises(DamagedFileError, match="does not list c"):
         durable.verify(directory, ["c"])
@@ -318,6 +332,7 @@ def test_while_files_are_replaced_the_old_and_the_new_are_accepted_and_nothing_e
             if content is not None:
                 (directory / name).write_bytes(content)
             durable.verify(directory)
+            durable.verify(directory, only_sizes=True)
         (directory / name).write_bytes(b"fourth")
         with pytest.raises(DamagedFileError, match=f"{name}: damaged"):
             durable.verify(directory)
