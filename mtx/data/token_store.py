@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -91,11 +91,11 @@ class TokenStore:
     read_block: Callable[[int], Batch]
 
     @classmethod
-    def load(cls, path: Path, must_check: bool = True) -> "TokenStore":
+    def load(cls, path: Path, check_content: bool = True) -> "TokenStore":
         """Map a store.
 
         Args:
-            must_check: whether to check every offset, so that no sentence leads out of the file or is empty.
+            check_content: whether to check every offset, so that no sentence leads out of the file or is empty.
 
         Raises:
             DamagedFileError: if the file is missing, damaged or of another kind.
@@ -119,8 +119,8 @@ class TokenStore:
                     batch.validate()
                     numbers.append(number)
                     corpora.append(batch["corpus"][0].as_py())
-                    src_blocks.append(_find_block(file, batch["src_ids"], must_check))
-                    tgt_blocks.append(_find_block(file, batch["tgt_ids"], must_check))
+                    src_blocks.append(_find_block(file, batch["src_ids"], check_content))
+                    tgt_blocks.append(_find_block(file, batch["tgt_ids"], check_content))
             id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
             tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
             offsets = np.frombuffer(file, np.int32, file.size // 4)
@@ -211,10 +211,10 @@ class TokenStore:
         return EpochOrder(self.src, self.tgt, self.weights[self.corpora], seed, self.window)
 
 
-def _find_block(file: Any, ids: Any, must_check: bool) -> tuple[int, int, int]:
+def _find_block(file: Any, ids: Any, check_content: bool) -> tuple[int, int, int]:
     """The BLOCK of a column of ids, which lies in the mapped file."""
     offsets = ids.offsets
-    if must_check and np.diff(offsets.to_numpy()).min() < 1:  # `validate` checks only the first and the last offset
+    if check_content and np.diff(offsets.to_numpy()).min() < 1:  # `validate` checks only the first and the last offset
         raise ValueError("a sentence without </s>")
     id_size = ids.type.value_type.bit_width // 8
     return len(ids), _find_place(file, ids.values.buffers()[1], id_size), _find_place(file, offsets.buffers()[1], 4)
@@ -250,7 +250,8 @@ def load_prepared(data_dir: Path, check_content: bool = True) -> PreparedData:
     """Verify and open what `prepare` wrote.
 
     Args:
-        check_content: whether to verify the content of the files; if another process does it, False: compare sizes.
+        check_content: whether to verify the content of the files and every offset; if another process does it, False:
+            compare sizes.
 
     Raises:
         DamagedFileError: with the file, if one is missing or changed.
@@ -259,12 +260,20 @@ def load_prepared(data_dir: Path, check_content: bool = True) -> PreparedData:
     durable.verify(data_dir, needed, only_sizes=not check_content)
     report = durable.read_json(data_dir / REPORT)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
-    train, valid = (TokenStore.load(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))
-    tests = {name: TokenStore.load(data_dir / test_store(name)) for name in report["tests"]}
+    load = partial(TokenStore.load, check_content=check_content)
+    tests = {name: load(data_dir / test_store(name)) for name in report["tests"]}
     entries = durable.read_manifest(data_dir)
     del entries[SETTINGS]
     sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-    return PreparedData(train, valid, tests, Tokenizer.load(data_dir), report, sha256, terms)
+    return PreparedData(
+        train=load(data_dir / TRAIN_STORE),
+        valid=load(data_dir / VALID_STORE),
+        tests=tests,
+        tokenizer=Tokenizer.load(data_dir),
+        report=report,
+        sha256=sha256,
+        terms=terms,
+    )
 
 
 def load_valid(data_dir: Path) -> TokenStore:

@@ -71,8 +71,8 @@ def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path, m
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # other tests count on one
     quota.write_text("300000 100000\n")
     config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
-    side = SimpleNamespace(lengths=np.ones(100, dtype=np.int32))
-    train = SimpleNamespace(weights=np.ones(1), tgt=side)
+    side = SimpleNamespace(block_tokens=np.array([100]))
+    train = SimpleNamespace(weights=np.ones(1), corpora=np.zeros(1, int), tgt=side)
     data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0}, train=train)
     assert choose_runtime(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
 

@@ -112,7 +112,7 @@ def test_every_offset_is_checked_unless_another_process_does_it(tmp_path: Path) 
     path.write_bytes(content)
     with pytest.raises(DamagedFileError, match="a sentence without </s>"):
         TokenStore.load(path)
-    TokenStore.load(path, must_check=False)
+    TokenStore.load(path, check_content=False)
 
 
 def test_the_pairs_of_a_corpus_are_numbered_from_zero(tmp_path: Path) -> None:

@@ -193,8 +193,8 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
     translator = Sure(lambda number: -0.1 if number % 2 else -2.0)
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     targets = [references(number) for number in range(len(LINES))]
-    sets: Any = SimpleNamespace(texts=lambda rows: (LINES, targets), corpus=np.zeros(len(LINES), int))
     test: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: LINES, tgt_texts=lambda: targets)
+    sets: Any = SimpleNamespace(take_corpora=lambda numbers: test)
     ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
         runtime=SimpleNamespace(device="cpu", threads=1),

@@ -105,8 +105,8 @@ def test_the_first_step_of_a_gpu_which_records_it_is_no_measure_of_its_speed(mon
     ],
 )
 def test_a_step_is_compiled_where_that_repays(setting: str, compiles: bool) -> None:
-    lengths = np.full(1_000_000, 27)
-    train = SimpleNamespace(weights=np.ones(1), tgt=SimpleNamespace(lengths=lengths))
+    tgt = SimpleNamespace(block_tokens=np.array([27_000_000]))
+    train = SimpleNamespace(weights=np.ones(1), corpora=np.zeros(1, int), tgt=tgt)
     data: Any = SimpleNamespace(train=train, tokenizer=SimpleNamespace(num_ids=37_000))
     config = settings.resolve(None, ["data.src=en", "data.tgt=de", "training.batch_tokens=25000", setting]).config
     assert build.first_choices(config, torch.device("cpu"), data, Ranks()).compile == compiles

@@ -62,7 +62,8 @@ def test_training_ends_at_whichever_comes_first(
 
 def schedule_of(num_lines: int = 1000, **training: object) -> Schedule:
     store: Any = SimpleNamespace(num_pairs=num_lines)
-    train: Any = SimpleNamespace(weights=np.ones(1), tgt=SimpleNamespace(lengths=np.ones(1)))
+    tgt = SimpleNamespace(block_tokens=np.ones(1))
+    train: Any = SimpleNamespace(weights=np.ones(1), corpora=np.zeros(1, int), tgt=tgt)
     data: Any = SimpleNamespace(train=train, valid=store, tests={"test": store})
     sampler: Any = SimpleNamespace(epochs=lambda position: 0.0)
     config = Config.model_validate({"training": training, "decoding": {"beam_size": 4}})

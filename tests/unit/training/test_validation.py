@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mtx.config.schema import Config
@@ -27,9 +26,10 @@ def test_every_nth_line_of_each_rank_makes_up_the_text(size: int) -> None:
 def prepared(path: Path, directions: Sequence[int], targets: Sequence[str] | None = None) -> Any:
     """Data with a validation set of these directions, its sources s0, s1 and so on; its targets have four ids."""
     number = len(directions)
-    texts = [f"s{row}" for row in range(number)], targets or [LONG] * number
-    ids = [[2, 0]] * number, [[2, 2, 2, 0]] * number
-    write_store(path, 10, [1.0], [store_batch(10, *ids, np.arange(number), directions, *texts)])
+    targets = targets or [LONG] * number
+    rows = zip(range(number), directions, targets, strict=True)
+    blocks = [store_batch(10, [[2, 0]], [[2, 2, 2, 0]], [n], [number], [f"s{n}"], [tgt]) for n, number, tgt in rows]
+    write_store(path, 10, [1.0], blocks)
     tokenizer = SimpleNamespace(normalization="nfc", num_forced=0)
     return SimpleNamespace(valid=TokenStore.load(path), tokenizer=tokenizer, report={})
 
