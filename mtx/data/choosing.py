@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mtx.config.schema import DataConfig
@@ -70,6 +71,10 @@ class CleanedBatch:
         with pa.OSFile(os.fsencode(self.path)) as file:
             return pa.ipc.open_file(file, options=options).get_batch(self.number)
 
+    def is_side_in(self, side: str, hashes: Hashes) -> Any:
+        """Whether the hash of a side is one of these; a mask of the pairs."""
+        return np.asarray(pc.is_in(self.read([f"{side}_hash"])[0], pa.array(hashes)))
+
 
 def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfig, path: Path) -> Reasons:
     """Find the older and other translations, and the duplicates.
@@ -91,12 +96,10 @@ def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfi
             files = columns["file"].to_numpy() + np.uint64(batch.corpus << 32)
             rows = np.arange(batch.rows.start, batch.rows.stop, dtype=np.uint64)
             pairs = np.column_stack([rows, src, columns["tgt_hash"], columns["date"], files])
-            part_of_pair = (src % np.uint64(num_parts)).astype(np.uint8)
-            stops = np.cumsum(np.bincount(part_of_pair, minlength=num_parts))
-            by_part = np.split(pairs[np.argsort(part_of_pair, kind="stable")], stops[:-1])
-            for part_file, part_pairs in zip(part_files, by_part, strict=True):
-                part_file.write(part_pairs.tobytes())
-            reasons_file.write(bytes(rows.size))  # a full disk is an error here, in a mapped file it would be a crash
+            part_numbers = src % np.uint64(num_parts)
+            for number, part_file in enumerate(part_files):
+                part_file.write(pairs[part_numbers == number].tobytes())
+            reasons_file.write(bytes(rows.size))  # on a full disk, an error here; in the mapped file, a crash
         reasons_file.write(b"\0")  # an empty file cannot be mapped
     reasons = np.memmap(path, mode="r+")
     for part in parts:

@@ -23,16 +23,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig
 from mtx.data.choosing import HELD_OUT, SIDES, USED, CleanedBatch, Reasons
-from mtx.data.cleaning import Hashes, Mask, clean_pair, hash_texts
+from mtx.data.cleaning import Hashes, clean_pair, hash_texts
 from mtx.data.languages import Languages
 from mtx.data.markup import clean_text
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock, PairGroup
-from mtx.data.token_store import Batch
 from mtx.errors import DataError
 from mtx.formatting import counted
 from mtx.storage.run_files import VALID_STORE, test_store
@@ -137,15 +135,11 @@ def hold_out(
     """
     num_directions = Counter(chain(*data.language_pairs))  # of each language
     rank = {language: number for number, (language, _) in enumerate(num_directions.most_common())}
+    directions = [corpus.languages for corpus in corpora.train]
+    sides = ["tgt" if rank[tgt] < rank[src] else "src" for src, tgt in directions]  # those that count
     own_text = corpora.own_text
     own_batches = [batch for batch in cleaned if corpora.train[batch.corpus] in own_text]
-
-    def own_hashes(batch: CleanedBatch) -> Any:
-        src, tgt = corpora.train[batch.corpus].languages
-        column = "tgt_hash" if rank[tgt] < rank[src] else "src_hash"
-        return batch.read([column])[column]
-
-    smallest, largest = choose_hashes(map(own_hashes, own_batches))
+    smallest, largest = _choose_hashes(batch.read([f"{sides[batch.corpus]}_hash"])[0] for batch in own_batches)
     for eval_set in sets:
         if not eval_set.is_held_out:
             continue
@@ -154,20 +148,22 @@ def hold_out(
             log.info(f"no {eval_set.kind} set configured: holding out {smallest.size:,} source sentences of {names}")
         chosen_hashes = largest if eval_set.store == VALID_STORE else smallest
         for pair in eval_set.directions:
-            in_set = list[Batch]()
+            columns = {name: list[Any]() for name in ("line", *SIDES)}
             for batch in own_batches:
-                if corpora.train[batch.corpus].languages == pair:
-                    is_in_set = _is_left(reasons[batch.rows]) & _is_in(own_hashes(batch), chosen_hashes)
+                if directions[batch.corpus] == pair:
+                    is_left = np.isin(reasons[batch.rows], [USED, HELD_OUT])
+                    is_in_set = is_left & batch.is_side_in(sides[batch.corpus], chosen_hashes)
                     if is_in_set.any():
                         reasons[batch.rows][is_in_set] = HELD_OUT
-                        in_set.append(batch.read().filter(pa.array(is_in_set)))
-            if data.directions and not in_set:
+                        in_set = batch.read().filter(pa.array(is_in_set))
+                        for name, values in columns.items():
+                            values += in_set[name].to_pylist()
+            if data.directions and not columns["line"]:
                 raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
-            lines, src, tgt = (list(chain(*(some[name].to_pylist() for some in in_set))) for name in ("line", *SIDES))
-            eval_set.blocks.append((pair, PairBlock(lines, src, tgt)))
+            eval_set.blocks.append((pair, PairBlock(columns["line"], columns["src"], columns["tgt"])))
 
 
-def choose_hashes(own_hashes: Iterable[Any]) -> tuple[Hashes, Hashes]:
+def _choose_hashes(own_hashes: Iterable[Any]) -> tuple[Hashes, Hashes]:
     """The smallest and the largest hashes of the own text, as many as each held-out set gets."""
     smallest = largest = np.empty(0, np.uint64)
     for hashes in own_hashes:
@@ -188,26 +184,18 @@ def drop_shared_sides(
     held_out_hashes = _hash_sides([eval_set for eval_set in sets if eval_set.is_held_out], data)
     configured = [(eval_set, _hash_sides([eval_set], data)) for eval_set in sets if not eval_set.is_held_out]
     for batch in cleaned:
-        src, tgt = batch.read(["src_hash", "tgt_hash"]).columns
-        is_left = _is_left(reasons[batch.rows])
+        batch_reasons = reasons[batch.rows]  # a view
+        is_left = np.isin(batch_reasons, [USED, HELD_OUT])
+        for side, reason in SIDES.items():
+            is_dropped = (batch_reasons == USED) & batch.is_side_in(side, held_out_hashes[side])
+            batch_reasons[is_dropped] = reason
         for eval_set, hashes in configured:
-            is_leak = is_left & (_is_in(src, hashes["src"]) | _is_in(tgt, hashes["tgt"]))
-            if is_leak.any() and not eval_set.leaks["train_pairs"]:
-                first = PairGroup.of(batch.read(), is_leak)
-                eval_set.leaks["example"] = corpora.train[batch.corpus].example(first)
-            eval_set.leaks["train_pairs"] += int(is_leak.sum())
-        for side, column in zip(SIDES, (src, tgt), strict=True):
-            is_dropped = _is_in(column, held_out_hashes[side]) & (reasons[batch.rows] == USED)
-            reasons[batch.rows][is_dropped] = SIDES[side]
-
-
-def _is_left(reasons: Reasons) -> Mask:
-    """Whether each pair is not repeated: it is used, or held out."""
-    return np.isin(reasons, [USED, HELD_OUT])
-
-
-def _is_in(hashes: Any, values: Hashes) -> Any:
-    return np.asarray(pc.is_in(hashes, pa.array(values)))
+            is_leak = is_left & (batch.is_side_in("src", hashes["src"]) | batch.is_side_in("tgt", hashes["tgt"]))
+            if is_leak.any():
+                if not eval_set.leaks["train_pairs"]:
+                    first = PairGroup.of(batch.read(), is_leak)
+                    eval_set.leaks["example"] = corpora.train[batch.corpus].example(first)
+                eval_set.leaks["train_pairs"] += int(is_leak.sum())
 
 
 def _hash_sides(sets: list[EvalSet], data: DataConfig) -> dict[str, Hashes]:
