@@ -38,7 +38,7 @@ CLEANED = pa.schema(
     }
 )
 _TEXT = CLEANED.names[:5]
-# Why a pair is not used. The others are USED, or HELD_OUT: in a set.
+# Why a pair is not used; the others are USED, or HELD_OUT: in a set
 REASONS = {1: "older translation", 2: "duplicate", 3: "other translation", 5: "source held out", 6: "target held out"}
 USED = 0
 HELD_OUT = 4
@@ -100,7 +100,7 @@ def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfi
             for number, part_file in enumerate(part_files):
                 part_file.write(pairs[part_numbers == number].tobytes())
             reasons_file.write(bytes(rows.size))  # on a full disk, an error here; in the mapped file, a crash
-        reasons_file.write(b"\0")  # an empty file cannot be mapped
+        reasons_file.write(b"\0")  # numpy 2.0 cannot map an empty file
     reasons = np.memmap(path, mode="r+")
     for part in parts:
         rows, src, tgt, dates, files = np.fromfile(part, np.uint64).reshape(-1, 5).T

@@ -214,7 +214,7 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBa
                 writer.write_batch(batch)
                 rows = slice(num_pairs, num_pairs + batch.num_rows)
                 cleaned.append(CleanedBatch(path, len(cleaned), number, rows))
-                num_pairs = rows.stop
+                num_pairs += batch.num_rows
             tally = tallies[number]
             tally.num_read += batch.num_rows
             for reason, pairs in groups.items():
@@ -290,19 +290,16 @@ def _choose(
     reasons = mark_repeated(cleaned, corpora, data, path)
     hold_out(sets, corpora, data, cleaned, reasons)
     drop_shared_sides(sets, corpora, data, cleaned, reasons)
-    groups = dict[tuple[int, int], PairGroup]()  # by the numbers of corpus and reason
     for batch in cleaned:
-        for reason in np.unique(reasons[batch.rows]).tolist():
+        tallies[batch.corpus].num_held_out += int((reasons[batch.rows] == HELD_OUT).sum())
+    for reason, name in REASONS.items():
+        for batch in cleaned:
+            tally = tallies[batch.corpus]
             has_reason = reasons[batch.rows] == reason
-            if group := groups.get((batch.corpus, reason)):
-                group.count += int(has_reason.sum())
-            else:
-                groups[batch.corpus, reason] = PairGroup.of(batch.read(), has_reason)
-    for (corpus, reason), group in sorted(groups.items()):
-        if reason == HELD_OUT:
-            tallies[corpus].num_held_out = group.count
-        elif reason != USED:
-            tallies[corpus].count(REASONS[reason], group)
+            if name in tally.examples:  # the text of others is not read
+                tally.dropped[name] += int(has_reason.sum())
+            elif has_reason.any():
+                tally.count(name, PairGroup.of(batch.read(), has_reason))
 
 
 def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
