@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mtx.config.schema import DataConfig
 from mtx.data.cleaning import Hashes, choose_translations, find_first, hash_pairs
-from mtx.data.sources import Corpora
 from mtx.data.token_store import Batch
 from mtx.storage import disk
 
@@ -56,12 +54,14 @@ class CleanedBatch:
     Attributes:
         number: in the Arrow file `path`.
         corpus: the number of the corpus of its pairs, of which there is at least one.
+        direction: the number of its direction.
         rows: the numbers of its pairs among all.
     """
 
     path: Path
     number: int
     corpus: int
+    direction: int
     rows: slice
 
     def read(self, columns: list[str] = _TEXT) -> Batch:
@@ -76,10 +76,11 @@ class CleanedBatch:
         return np.asarray(pc.is_in(self.read([f"{side}_hash"])[0], pa.array(hashes)))
 
 
-def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfig, path: Path) -> Reasons:
+def mark_repeated(cleaned: list[CleanedBatch], duplicates: str, path: Path) -> Reasons:
     """Find the older and other translations, and the duplicates.
 
     Args:
+        duplicates: `data.duplicates`.
         path: of a new file with a byte a pair.
 
     Returns:
@@ -91,8 +92,7 @@ def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfi
         reasons_file, *part_files = [stack.enter_context(disk.create(each)) for each in (path, *parts)]
         for batch in cleaned:
             columns = batch.read(["file", "date", "src_hash", "tgt_hash"])
-            direction = data.language_pairs.index(corpora.train[batch.corpus].languages)
-            src = columns["src_hash"].to_numpy() + np.uint64(direction)  # other ones in each direction
+            src = columns["src_hash"].to_numpy() + np.uint64(batch.direction)  # other ones in each direction
             files = columns["file"].to_numpy() + np.uint64(batch.corpus << 32)
             rows = np.arange(batch.rows.start, batch.rows.stop, dtype=np.uint64)
             pairs = np.column_stack([rows, src, columns["tgt_hash"], columns["date"], files])
@@ -104,7 +104,7 @@ def mark_repeated(cleaned: list[CleanedBatch], corpora: Corpora, data: DataConfi
     reasons = np.memmap(path, mode="r+")
     for part in parts:
         rows, src, tgt, dates, files = np.fromfile(part, np.uint64).reshape(-1, 5).T
-        reasons[rows] = _find_repeated(src, tgt, dates, files, data.duplicates)
+        reasons[rows] = _find_repeated(src, tgt, dates, files, duplicates)
         disk.unlink(part)
     return reasons
 
@@ -115,7 +115,6 @@ def _find_repeated(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes, dupli
     Args:
         src, tgt: the hashes of the sides; equal sources of two directions differ.
         files: a number for each file of each corpus.
-        duplicates: `data.duplicates`.
     """
     all_rows = np.arange(src.size)
     if duplicates == "newest":

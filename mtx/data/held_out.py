@@ -135,11 +135,10 @@ def hold_out(
     """
     num_directions = Counter(chain(*data.language_pairs))  # of each language
     rank = {language: number for number, (language, _) in enumerate(num_directions.most_common())}
-    directions = [corpus.languages for corpus in corpora.train]
-    sides = ["tgt" if rank[tgt] < rank[src] else "src" for src, tgt in directions]  # those that count
+    sides = ["tgt" if rank[tgt] < rank[src] else "src" for src, tgt in data.language_pairs]  # those that count
     own_text = corpora.own_text
     own_batches = [batch for batch in cleaned if corpora.train[batch.corpus] in own_text]
-    smallest, largest = _choose_hashes(batch.read([f"{sides[batch.corpus]}_hash"])[0] for batch in own_batches)
+    smallest, largest = _choose_hashes(batch.read([f"{sides[batch.direction]}_hash"])[0] for batch in own_batches)
     for eval_set in sets:
         if not eval_set.is_held_out:
             continue
@@ -150,9 +149,9 @@ def hold_out(
         for pair in eval_set.directions:
             columns = {name: list[Any]() for name in ("line", *SIDES)}
             for batch in own_batches:
-                if directions[batch.corpus] == pair:
+                if data.language_pairs[batch.direction] == pair:
                     is_left = np.isin(reasons[batch.rows], [USED, HELD_OUT])
-                    is_in_set = is_left & batch.is_side_in(sides[batch.corpus], chosen_hashes)
+                    is_in_set = is_left & batch.is_side_in(sides[batch.direction], chosen_hashes)
                     if is_in_set.any():
                         reasons[batch.rows][is_in_set] = HELD_OUT
                         in_set = batch.read().filter(pa.array(is_in_set))

@@ -210,12 +210,13 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBa
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
         for number, groups, batch in _show_progress(results, "cleaning"):
+            tally = tallies[number]
             if batch.num_rows:
                 writer.write_batch(batch)
+                direction = data.language_pairs.index(tally.corpus.languages)
                 rows = slice(num_pairs, num_pairs + batch.num_rows)
-                cleaned.append(CleanedBatch(path, len(cleaned), number, rows))
+                cleaned.append(CleanedBatch(path, len(cleaned), number, direction, rows))
                 num_pairs += batch.num_rows
-            tally = tallies[number]
             tally.num_read += batch.num_rows
             for reason, pairs in groups.items():
                 tally.count(reason, pairs)
@@ -287,7 +288,7 @@ def _choose(
 
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
-    reasons = mark_repeated(cleaned, corpora, data, path)
+    reasons = mark_repeated(cleaned, data.duplicates, path)
     hold_out(sets, corpora, data, cleaned, reasons)
     drop_shared_sides(sets, corpora, data, cleaned, reasons)
     for batch in cleaned:

@@ -179,7 +179,7 @@ def test_repeated_units_are_those_of_a_plain_count(units: list[tuple[int, ...]],
             set_parts(patch, num_parts)
             tallies = [prepare.Tally(corpus, True, 1.0) for corpus in corpora]
             cleaned = prepare._clean(tallies, data, Path(name) / "cleaned")
-            reasons = choosing.mark_repeated(cleaned, Corpora(corpora, [], {}), data, Path(name) / "reasons")
+            reasons = choosing.mark_repeated(cleaned, duplicates, Path(name) / "reasons")
             found.append([REASONS.get(reason) for reason in reasons[: len(units)].tolist()])
             assert not any(Path(name).glob("reasons-*"))
     assert found[0] == found[1] == repeated(units, duplicates)
@@ -197,7 +197,7 @@ def write_rows(path: Path, num_batches: int) -> list[CleanedBatch]:
             src = np.where(rng.random(size) < 0.1, first, rng.integers(2**64, size=size, dtype=np.uint64))
             columns = [np.arange(size), zeros.astype(np.uint16), zeros.astype(np.uint32), text, text, zeros, src, ~src]
             writer.write_batch(pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=CLEANED))
-            cleaned.append(CleanedBatch(path, number, 0, slice(number * size, (number + 1) * size)))
+            cleaned.append(CleanedBatch(path, number, 0, 0, slice(number * size, (number + 1) * size)))
     return cleaned
 
 
