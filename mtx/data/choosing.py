@@ -52,10 +52,9 @@ class CleanedBatch:
     """Where a batch of `CLEANED` is. A list of them, in the order of the text, stands for all cleaned pairs.
 
     Attributes:
-        number: in the Arrow file `path`.
-        corpus: the number of the corpus of its pairs, of which there is at least one.
-        direction: the number of its direction.
-        rows: the numbers of its pairs among all.
+        number: its place in the Arrow file `path`.
+        corpus, direction: the numbers of those of its pairs, of which there is at least one.
+        rows: the places of its pairs among all cleaned pairs.
     """
 
     path: Path
@@ -84,7 +83,7 @@ def mark_repeated(cleaned: list[CleanedBatch], duplicates: str, path: Path) -> R
         path: of a new file with a byte a pair.
 
     Returns:
-        The reason of each pair, so far: the mapped file.
+        The reason of each pair, so far: the mapped file, in which `held_out` sets the other reasons.
     """
     num_parts = min(_MAX_PARTS, 1 + len(cleaned) // _PART_BATCHES)
     parts = [path.with_name(f"{path.name}-{number}") for number in range(num_parts)]
@@ -99,7 +98,7 @@ def mark_repeated(cleaned: list[CleanedBatch], duplicates: str, path: Path) -> R
             part_numbers = src % np.uint64(num_parts)
             for number, part_file in enumerate(part_files):
                 part_file.write(pairs[part_numbers == number].tobytes())
-            reasons_file.write(bytes(rows.size))  # on a full disk, an error here; in the mapped file, a crash
+            reasons_file.write(bytes(rows.size))  # on a full disk this is an error; writing to a mapped file crashes
         reasons_file.write(b"\0")  # numpy 2.0 cannot map an empty file
     reasons = np.memmap(path, mode="r+")
     for part in parts:
