@@ -16,17 +16,17 @@ Flow: corpora -> `EvalSet` -> `prepare`, which removes the held-out pairs from t
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig
-from mtx.data.cleaning import Mask, clean_pair, hash_texts
+from mtx.data.choosing import HELD_OUT, SIDES, USED, CleanedBatch, Reasons
+from mtx.data.cleaning import Hashes, clean_pair, hash_texts
 from mtx.data.languages import Languages
 from mtx.data.markup import clean_text
 from mtx.data.sources import Corpora, Corpus
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 MAX_HELD_OUT = 1000
 _MIN_HELD_OUT = 120
 _MANY_SOURCES = 1000
-SIDES = {"src": "source held out", "tgt": "target held out"}  # and why a pair is dropped that shares it
-HELD_OUT = "held out"  # the pairs of a set
 
 
 @dataclass
@@ -125,53 +123,87 @@ def _read_set(name: str, store: str, directions: list[Languages], text: list[Cor
 
 
 def hold_out(
-    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, directions: Any, is_own: Mask, is_left: Mask
-) -> dict[str, Mask]:
-    """Choose the held-out pairs; returns their mask, and those of the training pairs that share a side with one.
-
-    They are the own pairs with the chosen sources. A pair that shares a side with a configured set is only counted.
+    sets: list[EvalSet], corpora: Corpora, data: DataConfig, cleaned: list[CleanedBatch], reasons: Reasons
+) -> None:
+    """Hold out the sets that are not configured: the own pairs with the chosen sources that are not repeated.
 
     Args:
-        pairs: a table of `prepare.CLEANED`.
-        directions: the number of the direction of each.
-        is_own: its pairs of `Corpora.own_text`.
-        is_left: its pairs that are neither older translations nor duplicates.
+        reasons: of `mark_repeated`; those of the held-out pairs are set.
+
+    Raises:
+        DataError: if one of several directions has too little text.
     """
     num_directions = Counter(chain(*data.language_pairs))  # of each language
     rank = {language: number for number, (language, _) in enumerate(num_directions.most_common())}
-    is_by_target = np.array([rank[tgt] < rank[src] for src, tgt in data.language_pairs])
-    hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
-    unique_hashes = np.unique(hashes.to_numpy()[is_own])
-    size = held_out_size(unique_hashes.size)
-    is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
+    sides = ["tgt" if rank[tgt] < rank[src] else "src" for src, tgt in data.language_pairs]  # those that count
+    own_text = corpora.own_text
+    own_batches = [batch for batch in cleaned if corpora.train[batch.corpus] in own_text]
+    smallest, largest = _choose_hashes(batch.read([f"{sides[batch.direction]}_hash"])[0] for batch in own_batches)
     for eval_set in sets:
-        if eval_set.is_held_out:
-            if eval_set.directions[0] == corpora.own_text[0].languages:
-                names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own_text))
-                log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
-            chosen_hashes = unique_hashes[-size:] if eval_set.store == VALID_STORE else unique_hashes[:size]
-            is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen_hashes)).to_numpy()
-            for pair in eval_set.directions:
-                is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
-                if data.directions and not is_in_set.any():
-                    raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
-                is_held_out[HELD_OUT] |= is_in_set
-                in_set = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
-                eval_set.blocks.append((pair, PairBlock(*(column.to_pylist() for column in in_set.columns))))
-        is_leak = np.zeros(pairs.num_rows, np.bool_)
+        if not eval_set.is_held_out:
+            continue
+        if eval_set.directions[0] == own_text[0].languages:
+            names = ", ".join(dict.fromkeys(corpus.name for corpus in own_text))
+            log.info(f"no {eval_set.kind} set configured: holding out {smallest.size:,} source sentences of {names}")
+        chosen_hashes = largest if eval_set.store == VALID_STORE else smallest
+        for pair in eval_set.directions:
+            columns = {name: list[Any]() for name in ("line", *SIDES)}
+            for batch in own_batches:
+                if data.language_pairs[batch.direction] == pair:
+                    is_left = np.isin(reasons[batch.rows], [USED, HELD_OUT])
+                    is_in_set = is_left & batch.is_side_in(sides[batch.direction], chosen_hashes)
+                    if is_in_set.any():
+                        reasons[batch.rows][is_in_set] = HELD_OUT
+                        in_set = batch.read().filter(pa.array(is_in_set))
+                        for name, values in columns.items():
+                            values += in_set[name].to_pylist()
+            if data.directions and not columns["line"]:
+                raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
+            eval_set.blocks.append((pair, PairBlock(columns["line"], columns["src"], columns["tgt"])))
+
+
+def _choose_hashes(own_hashes: Iterable[Any]) -> tuple[Hashes, Hashes]:
+    """The smallest and the largest hashes of the own text, as many as each held-out set gets."""
+    smallest = largest = np.empty(0, np.uint64)
+    for hashes in own_hashes:
+        smallest = np.unique(np.append(smallest, hashes))[: 20 * MAX_HELD_OUT]  # more do not change the size
+        largest = np.unique(np.append(largest, hashes))[-MAX_HELD_OUT:]
+    size = held_out_size(smallest.size)
+    return smallest[:size], largest[-size:]
+
+
+def drop_shared_sides(
+    sets: list[EvalSet], corpora: Corpora, data: DataConfig, cleaned: list[CleanedBatch], reasons: Reasons
+) -> None:
+    """Drop the training pairs that share a side with a held-out set. Those of a configured set are only counted.
+
+    Args:
+        reasons: after `hold_out`; those of the dropped pairs are set.
+    """
+    held_out_hashes = _hash_sides([eval_set for eval_set in sets if eval_set.is_held_out], data)
+    configured = [(eval_set, _hash_sides([eval_set], data)) for eval_set in sets if not eval_set.is_held_out]
+    for batch in cleaned:
+        batch_reasons = reasons[batch.rows]  # a view
+        is_left = np.isin(batch_reasons, [USED, HELD_OUT])
         for side, reason in SIDES.items():
-            texts = list[str]()
-            for set_side in SIDES if data.directions else (side,):
-                for _, block in eval_set.blocks:
-                    texts += getattr(block, set_side)
-            set_hashes = pa.array(hash_texts(map(clean_text, texts)))
-            shares_side = is_left & pc.is_in(pairs[f"{side}_hash"], set_hashes).to_numpy()
-            if eval_set.is_held_out:
-                is_held_out[reason] |= shares_side
-            else:
-                is_leak |= shares_side
-        if is_leak.any():
-            leaks = PairGroup.of(pairs, is_leak)
-            corpus = corpora.train[pairs["corpus"][int(is_leak.argmax())].as_py()]
-            eval_set.leaks = {"train_pairs": leaks.count, "example": corpus.example(leaks)}
-    return is_held_out
+            is_dropped = (batch_reasons == USED) & batch.is_side_in(side, held_out_hashes[side])
+            batch_reasons[is_dropped] = reason
+        for eval_set, hashes in configured:
+            is_leak = is_left & (batch.is_side_in("src", hashes["src"]) | batch.is_side_in("tgt", hashes["tgt"]))
+            if is_leak.any():
+                if not eval_set.leaks["train_pairs"]:
+                    first = PairGroup.of(batch.read(), is_leak)
+                    eval_set.leaks["example"] = corpora.train[batch.corpus].example(first)
+                eval_set.leaks["train_pairs"] += int(is_leak.sum())
+
+
+def _hash_sides(sets: list[EvalSet], data: DataConfig) -> dict[str, Hashes]:
+    """For each side of training pairs, the hashes of the texts of these sets that it may not share."""
+    hashes = {}
+    for side in SIDES:
+        texts = list[str]()
+        for set_side in SIDES if data.directions else (side,):
+            for _, block in chain.from_iterable(eval_set.blocks for eval_set in sets):
+                texts += getattr(block, set_side)
+        hashes[side] = hash_texts(map(clean_text, texts))
+    return hashes

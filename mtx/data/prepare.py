@@ -4,12 +4,11 @@
 
 The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
 order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
-Arrow file with their 64-bit hashes, which identify older translations, duplicates and held-out sentences.
+Arrow file with their 64-bit hashes, by which `choosing` finds older translations, duplicates and held-out sentences.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards (`token_store`).
 """
 
 import logging
-import os
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -25,20 +24,17 @@ import pyarrow as pa
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.bilingual import UNREAD_DATE
+from mtx.data.choosing import CLEANED, HELD_OUT, REASONS, SIDES, USED, CleanedBatch, mark_repeated
 from mtx.data.cleaning import (
     NOT_UTF8,
     TOO_LONG,
-    Mask,
-    choose_translations,
     clean_pair,
-    find_first,
-    hash_pairs,
     hash_texts,
     is_missing_value,
     omission,
 )
 from mtx.data.glossary import learn_lexicon
-from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
+from mtx.data.held_out import EvalSet, drop_shared_sides, hold_out, read_sets
 from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
@@ -70,21 +66,6 @@ _NOTICED = (_MISSING_VALUES, _UNREAD_DATES)  # no reasons to drop a pair
 # A corpus is refused if more pairs, and a larger share, are not UTF-8
 _FEW_NOT_UTF8 = 10
 _SHARE_NOT_UTF8 = 0.01
-
-# Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
-# units), and the hashes of source and target. Large strings, because a batch may hold more than 2 GiB.
-CLEANED = pa.schema(
-    {
-        "line": pa.int64(),
-        "corpus": pa.uint16(),
-        "file": pa.uint32(),
-        "src": pa.large_string(),
-        "tgt": pa.large_string(),
-        "date": pa.uint64(),
-        "src_hash": pa.uint64(),
-        "tgt_hash": pa.uint64(),
-    }
-)
 
 
 @dataclass
@@ -160,15 +141,17 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     ]
     with durable.new_directory(data_dir) as directory:
         cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
+        reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
-        _clean(tallies, data, cleaned_path)
-        is_chosen = _choose(cleaned_path, tallies, sets, corpora, data)
+        cleaned = _clean(tallies, data, cleaned_path)
+        _choose(cleaned, tallies, sets, corpora, data, reasons_path)
         _log_kept("cleaning", tallies)
         _require_directions({tally.corpus.languages for tally in tallies if tally.num_kept}, data)
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
-        num_drawn = weights @ [tally.num_kept for tally in tallies]
-        text = ChosenText(cleaned_path, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
+        num_kept = [tally.num_kept for tally in tallies]
+        shares = weights * min(1.0, MAX_TOKENIZER_PAIRS / (weights @ num_kept))
+        text = ChosenText(cleaned, reasons_path, sum(num_kept), shares, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -176,6 +159,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
         _check_weights(tallies)
         disk.unlink(cleaned_path)
+        disk.unlink(reasons_path)
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
@@ -211,12 +195,14 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
         )
 
 
-def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
-    """Write the pairs that pass every filter to `path`, a batch for each block, and count the others.
+def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBatch]:
+    """Write the pairs that pass every filter to `path`, a batch for each block with some, and count the others.
 
     Raises:
         DataError: if many pairs of a corpus are not UTF-8.
     """
+    cleaned = list[CleanedBatch]()
+    num_pairs = 0
     items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
     with (
         closing(map_in_workers(partial(clean_block, data=data), items)) as results,
@@ -224,8 +210,13 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
         for number, groups, batch in _show_progress(results, "cleaning"):
-            writer.write_batch(batch)
             tally = tallies[number]
+            if batch.num_rows:
+                writer.write_batch(batch)
+                direction = data.language_pairs.index(tally.corpus.languages)
+                rows = slice(num_pairs, num_pairs + batch.num_rows)
+                cleaned.append(CleanedBatch(path, len(cleaned), number, direction, rows))
+                num_pairs += batch.num_rows
             tally.num_read += batch.num_rows
             for reason, pairs in groups.items():
                 tally.count(reason, pairs)
@@ -243,6 +234,7 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
             f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {example}; "
             "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
         )
+    return cleaned
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
@@ -284,56 +276,31 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
-def _choose(cleaned_path: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
-    """Whether each cleaned pair is used for training; older translations, duplicates and held-out pairs are not.
+def _choose(
+    cleaned: list[CleanedBatch],
+    tallies: list[Tally],
+    sets: list[EvalSet],
+    corpora: Corpora,
+    data: DataConfig,
+    path: Path,
+) -> None:
+    """Write the reason why each cleaned pair is not used for training, a byte a pair, to `path`.
 
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
-    table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned_path))).read_all()
-    corpus = table["corpus"].to_numpy()
-    directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
-    src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
-    tgt_hashes = table["tgt_hash"].to_numpy()
-    dates = table["date"].to_numpy()
-    files = hash_pairs(corpus, table["file"].to_numpy())
-    all_rows = np.arange(table.num_rows)
-    if data.duplicates == "newest":
-        compared_rows = all_rows
-    elif data.duplicates == "auto":
-        compared_rows = np.flatnonzero(dates > 0)  # units of memories and bilingual files
-    else:
-        compared_rows = all_rows[:0]
-    chosen_rows = all_rows.copy()  # for each pair, the one with its source to learn from
-    choices = choose_translations(
-        src_hashes[compared_rows], tgt_hashes[compared_rows], dates[compared_rows], files[compared_rows]
-    )
-    chosen_rows[compared_rows] = compared_rows[choices]
-    is_chosen_translation = chosen_rows == all_rows
-    is_first_copy = is_chosen_translation.copy()
-    is_first_copy[is_chosen_translation] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_chosen_translation])
-    is_own = np.array([tally.is_own for tally in tallies])[corpus]
-    is_in_chosen_file = files == files[chosen_rows]
-    is_older = dates < dates[chosen_rows]
-    has_chosen_target = tgt_hashes == tgt_hashes[chosen_rows]
-    masks = {
-        "older translation": ~is_chosen_translation & (is_in_chosen_file | (is_older & ~has_chosen_target)),
-        "duplicate": ~is_first_copy & has_chosen_target,
-        "other translation": ~is_chosen_translation,
-    }
-    masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first_copy)
-    is_used = np.ones(table.num_rows, np.bool_)
-    stop = 0
-    for tally in tallies:  # the pairs of a corpus are consecutive
-        rows = slice(stop, stop + tally.num_kept)
-        stop = rows.stop
-        for reason, mask in masks.items():  # the first reason counts
-            is_dropped = mask[rows] & is_used[rows]
-            is_used[rows] &= ~is_dropped
-            if reason == HELD_OUT:
-                tally.num_held_out = int(is_dropped.sum())
-            elif is_dropped.any():
-                tally.count(reason, PairGroup.of(table[rows], is_dropped))
-    return is_used
+    reasons = mark_repeated(cleaned, data.duplicates, path)
+    hold_out(sets, corpora, data, cleaned, reasons)
+    drop_shared_sides(sets, corpora, data, cleaned, reasons)
+    for batch in cleaned:
+        tallies[batch.corpus].num_held_out += int((reasons[batch.rows] == HELD_OUT).sum())
+    for reason, name in REASONS.items():
+        for batch in cleaned:
+            tally = tallies[batch.corpus]
+            has_reason = reasons[batch.rows] == reason
+            if name in tally.examples:  # the text of others is not read
+                tally.dropped[name] += int(has_reason.sum())
+            elif has_reason.any():
+                tally.count(name, PairGroup.of(batch.read(), has_reason))
 
 
 def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
@@ -385,31 +352,32 @@ class ChosenText:
     yields the same sentences.
 
     Attributes:
+        reasons_path: the file of `_choose`.
         shares: an array, how often the sample has a pair of each corpus, on average.
     """
 
-    cleaned_path: Path
-    is_chosen: Mask
+    cleaned: list[CleanedBatch]
+    reasons_path: Path
+    num_pairs: int
     shares: Any
     seed: int
 
-    @property
-    def num_pairs(self) -> int:
-        """The number of training pairs."""
-        return int(self.is_chosen.sum())
+    def batches(self, numbers: Any = None) -> Iterator[Batch]:
+        """The training pairs, in non-empty record batches without dates and hashes.
 
-    def batches(self) -> Iterator[Batch]:
-        """The training pairs, in non-empty record batches without dates and hashes."""
-        stop = 0
-        # Not memory-mapped: the pages of such a file would stay in memory
-        with pa.OSFile(os.fsencode(self.cleaned_path)) as file:
-            reader = pa.ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number).select(CLEANED.names[:5])
-                start = stop
-                stop = start + batch.num_rows
-                if (pairs := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
-                    yield pairs
+        Args:
+            numbers: yield only the pairs with these numbers, from 0, of an array in ascending order.
+        """
+        reasons = np.memmap(self.reasons_path, mode="r")
+        num_before = 0
+        for batch in self.cleaned:
+            rows = np.flatnonzero(reasons[batch.rows] == USED)
+            num_before += rows.size
+            if numbers is not None:
+                of_batch = numbers - (num_before - rows.size)
+                rows = rows[of_batch[(of_batch >= 0) & (of_batch < rows.size)]]
+            if rows.size:
+                yield batch.read().take(pa.array(rows))
 
     def sample(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and the target texts of the sample, in blocks."""
@@ -427,15 +395,15 @@ def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Js
 
     They are counted in pairs drawn at random: at even distances, all could be of one kind in a text with two by turns.
     """
-    # Memory-mapped, unlike in `batches`: few of its pages are read
-    table = pa.ipc.open_file(pa.memory_map(os.fsencode(text.cleaned_path))).read_all()
-    rows = np.flatnonzero(text.is_chosen)
-    drawn = np.random.default_rng(text.seed).choice(rows, min(_DETECTED_PAIRS, len(rows)), replace=False)
+    rng = np.random.default_rng(text.seed)
+    drawn = rng.choice(text.num_pairs, min(_DETECTED_PAIRS, text.num_pairs), replace=False)
+    numbers, places = np.unique(drawn, return_inverse=True)
+    pairs = pa.Table.from_batches(text.batches(numbers))
     count = 0
     example = None
-    for row in drawn.tolist():
-        pair = PairGroup.of(table[row : row + 1], np.array([True]))
-        corpus = corpora[table["corpus"][row].as_py()]
+    for place in places.tolist():
+        pair = PairGroup.of(pairs[place : place + 1], np.array([True]))
+        corpus = corpora[pairs["corpus"][place].as_py()]
         sides = (strip_codes(side[:_DETECTED_CHARS]) for side in (pair.src, pair.tgt))
         other_language = next(filter(None, map(find_other_language, sides, corpus.languages)), None)
         if other_language:

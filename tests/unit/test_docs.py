@@ -12,7 +12,7 @@ import typer
 
 from mtx import cli
 from mtx.config import limits, schema, settings
-from mtx.data import cleaning, held_out, model_sizes, prepare, tokenizer
+from mtx.data import choosing, cleaning, model_sizes, tokenizer
 from mtx.errors import STOPPING_SIGNALS
 from mtx.serve.server import Limits
 from scripts.docs import hooks, references
@@ -198,8 +198,8 @@ def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
     text = (DOCS / "reference" / "text-formats.md").read_text(encoding="utf-8")
     reasons = {getattr(cleaning, name) for name in vars(cleaning) if name.isupper() and not name.startswith("_")}
     reasons |= set(re.findall(r'return "([^"]+)"', inspect.getsource(cleaning.clean_pair)))
-    reasons |= set(re.findall(r'"([a-z ]+)": ~is_', inspect.getsource(prepare)))
-    assert {reason for reason in reasons if isinstance(reason, str)} | {*held_out.SIDES.values()} == set(
+    reasons |= {*choosing.REASONS.values()}
+    assert {reason for reason in reasons if isinstance(reason, str)} == set(
         re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
     )
 
