@@ -235,6 +235,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
 def prepare(
     settings: list[str] | None = SETTINGS,
     download_only: bool = flag("--download-only", "Only find or download the corpora."),
+    shard: str | None = option("K/N", "Prepare only the Kth of N parts; when all are made, run it without --shard."),
 ) -> None:
     """Prepare the text of a run without training.
 
@@ -247,8 +248,11 @@ def prepare(
         names = (corpus.name for corpus in find_corpora(config.data).all_corpora())
         logger.info("all corpora are available: %s", ", ".join(names))
         return
-    from mtx.training.run import prepare_only
+    from mtx.training.run import prepare_only, prepare_shard
 
+    if shard is not None:
+        logger.info("prepared: %s", prepare_shard(config, shard))
+        return
     paths = prepare_only(config, make_hooks(config))
     logger.info("prepared: %s", paths.data)
 

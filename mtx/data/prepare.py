@@ -1,6 +1,6 @@
 """Prepares the data directory: reads and cleans the text, learns the tokenizer, encodes, and writes a report.
 
-    corpora -> `clean_block` -> temporary file -> `_choose` -> tokenizer -> `encode_block` -> token stores, report.json
+    corpora -> `clean_block` -> temporary file -> `_choose` -> tokenizer -> `encode_kept` -> token stores, report.json
 
 The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
 order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
@@ -10,11 +10,11 @@ The data directory appears as a whole or not at all, and training needs nothing 
 
 import logging
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,11 @@ import pyarrow as pa
 
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
-from mtx.data.bilingual import UNREAD_DATE
+from mtx.data.blocks import MISSING_VALUES, NOTICED, UNREAD_DATES, clean_block, drop_long, encode_kept, texts_of
 from mtx.data.choosing import CLEANED, HELD_OUT, REASONS, SIDES, USED, CleanedBatch, mark_repeated
 from mtx.data.cleaning import (
     NOT_UTF8,
     TOO_LONG,
-    clean_pair,
-    hash_texts,
-    is_missing_value,
     omission,
 )
 from mtx.data.glossary import learn_lexicon
@@ -39,10 +36,11 @@ from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
+from mtx.data.shards import CleanedBlock, read_blocks, read_encoded, read_shards, write_shard
 from mtx.data.sources import Corpora, Corpus, find_corpora, show_example
-from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup, log_once
+from mtx.data.tables import BLOCK_PAIRS, PairGroup, log_once
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
-from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, PLAIN, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, divide_up
@@ -60,9 +58,6 @@ _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
 WINDOW_PAIRS = 1 << 24  # of a window of an epoch, in text with more pairs; its order takes 270 MB
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
-_MISSING_VALUES = "missing_values"
-_UNREAD_DATES = "unread_dates"
-_NOTICED = (_MISSING_VALUES, _UNREAD_DATES)  # no reasons to drop a pair
 # A corpus is refused if more pairs, and a larger share, are not UTF-8
 _FEW_NOT_UTF8 = 10
 _SHARE_NOT_UTF8 = 0.01
@@ -75,7 +70,7 @@ class Tally:
     Attributes:
         is_own: whether the corpus is one of `Corpora.own_text`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
-        noticed: pairs with one of `_NOTICED`, dropped or not.
+        noticed: pairs with one of `NOTICED`, dropped or not.
     """
 
     corpus: Corpus
@@ -95,7 +90,7 @@ class Tally:
     def count(self, reason: str, pairs: PairGroup) -> None:
         """Count pairs that are dropped or noticed; the first pair for each reason becomes its example."""
         if pairs.count:
-            counts = self.noticed if reason in _NOTICED else self.dropped
+            counts = self.noticed if reason in NOTICED else self.dropped
             counts[reason] += pairs.count
             self.examples.setdefault(reason, self.corpus.example(pairs))
 
@@ -112,11 +107,14 @@ class Tally:
         }
 
 
-def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) -> durable.Json:
+def prepare(
+    config: Config, data_dir: Path, tokenizer: Tokenizer | None = None, shards: Path | None = None
+) -> durable.Json:
     """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
         tokenizer: used unchanged; None: the one of `tokenizer.model`, or a new one trained on the training text.
+        shards: a directory of shards to join, which have the cleaned and encoded text; None: there are none.
 
     Returns:
         The content of sources.json.
@@ -129,12 +127,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
-    corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
-    _require_directions({corpus.languages for corpus in corpora.train}, data)
-    tags = [corpus.tag for corpus in corpora.train if corpus.tag]
-    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
-    if tokenizer:
-        _check_given(tokenizer, tags, config)
+    corpora, tokenizer = _find_text(config, tokenizer)
     sources = describe_sources(corpora.files(config.tokenizer))  # first: what changes after it has changed
     tallies = [
         Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
@@ -143,7 +136,10 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
-        cleaned = _clean(tallies, data, cleaned_path)
+        with closing(
+            read_shards(shards, config, corpora) if shards else _clean(corpora.train, data, cleaned_path)
+        ) as blocks:
+            cleaned = _count_cleaned(blocks, tallies, data)
         _choose(cleaned, tallies, sets, corpora, data, reasons_path)
         _log_kept("cleaning", tallies)
         _require_directions({tally.corpus.languages for tally in tallies if tally.num_kept}, data)
@@ -152,13 +148,14 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         num_kept = [tally.num_kept for tally in tallies]
         shares = weights * min(1.0, MAX_TOKENIZER_PAIRS / (weights @ num_kept))
         text = ChosenText(cleaned, reasons_path, sum(num_kept), shares, config.seed)
-        tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
+        tokenizer = tokenizer or _learn_tokenizer(config, text, _tags_of(corpora))
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
         other_language = _find_other_languages(text, corpora.train)
-        _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
+        _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE, has_shards=shards is not None)
         _check_weights(tallies)
-        disk.unlink(cleaned_path)
+        if not shards:
+            disk.unlink(cleaned_path)
         disk.unlink(reasons_path)
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
@@ -168,6 +165,37 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
+
+
+def prepare_shard(config: Config, directory: Path, number: int, num_shards: int) -> None:
+    """Make a shard of the training text in a folder of them; see `shards`.
+
+    Raises:
+        UsageError: if no tokenizer is given.
+    """
+    if not config.tokenizer.model:
+        raise UsageError(
+            "--shard needs a tokenizer that all shards have: tokenizer.model is not set",
+            "learn one on a part of the text: mtx prepare CONFIG data.train=PART run_dir=DIR; "
+            "then tokenizer.model=DIR/data/tokenizer.model",
+        )
+    corpora, tokenizer = _find_text(config)
+    assert tokenizer is not None
+    write_shard(config, corpora, tokenizer, directory, number, num_shards)
+
+
+def _find_text(config: Config, tokenizer: Tokenizer | None = None) -> tuple[Corpora, Tokenizer | None]:
+    """The text, and the given tokenizer, if any, both checked; see `prepare`."""
+    corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
+    _require_directions({corpus.languages for corpus in corpora.train}, config.data)
+    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
+    if tokenizer:
+        _check_given(tokenizer, _tags_of(corpora), config)
+    return corpora, tokenizer
+
+
+def _tags_of(corpora: Corpora) -> list[str]:
+    return [corpus.tag for corpus in corpora.train if corpus.tag]
 
 
 def _require_directions(present: set[Languages], data: DataConfig) -> None:
@@ -195,31 +223,40 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
         )
 
 
-def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBatch]:
-    """Write the pairs that pass every filter to `path`, a batch for each block with some, and count the others.
+def _clean(train: list[Corpus], data: DataConfig, path: Path) -> Generator[CleanedBlock, None, None]:
+    """Write the pairs that pass every filter to `path`, a batch for each block with some."""
+    items = ((corpus, block) for _, corpus, block in read_blocks(train))
+    num_batches = 0
+    with (
+        closing(map_in_workers(partial(clean_block, data=data), items)) as results,
+        disk.create(path) as file,
+        pa.ipc.new_file(file, CLEANED) as writer,
+    ):
+        for corpus, groups, batch in _show_progress(results, "cleaning"):
+            yield CleanedBlock(corpus, groups, batch.num_rows, num_batches, path)
+            if batch.num_rows:
+                writer.write_batch(batch)
+                num_batches += 1
+
+
+def _count_cleaned(blocks: Iterable[CleanedBlock], tallies: list[Tally], data: DataConfig) -> list[CleanedBatch]:
+    """Count the pairs of the blocks; returns the batches of those that are left.
 
     Raises:
         DataError: if many pairs of a corpus are not UTF-8.
     """
     cleaned = list[CleanedBatch]()
     num_pairs = 0
-    items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
-    with (
-        closing(map_in_workers(partial(clean_block, data=data), items)) as results,
-        disk.create(path) as file,
-        pa.ipc.new_file(file, CLEANED) as writer,
-    ):
-        for number, groups, batch in _show_progress(results, "cleaning"):
-            tally = tallies[number]
-            if batch.num_rows:
-                writer.write_batch(batch)
-                direction = data.language_pairs.index(tally.corpus.languages)
-                rows = slice(num_pairs, num_pairs + batch.num_rows)
-                cleaned.append(CleanedBatch(path, len(cleaned), number, direction, rows))
-                num_pairs += batch.num_rows
-            tally.num_read += batch.num_rows
-            for reason, pairs in groups.items():
-                tally.count(reason, pairs)
+    for block in blocks:
+        tally = tallies[block.corpus]
+        if block.num_pairs:
+            direction = data.language_pairs.index(tally.corpus.languages)
+            rows = slice(num_pairs, num_pairs + block.num_pairs)
+            cleaned.append(CleanedBatch(block.path, block.batch, block.corpus, direction, rows))
+            num_pairs += block.num_pairs
+        tally.num_read += block.num_pairs
+        for reason, group in block.groups.items():
+            tally.count(reason, group)
     for tally in tallies:
         tally.num_read += tally.dropped.total()
         if count := tally.dropped[NOT_UTF8]:
@@ -228,8 +265,8 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBa
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.num_read):
                 raise DataError(f"{error}; nor are {pairs}", error.help)
             log_once(f"{error}; dropping {pairs}", logging.WARNING)  # in each direction of the file
-    if count := sum(tally.noticed[_UNREAD_DATES] for tally in tallies):
-        example = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
+    if count := sum(tally.noticed[UNREAD_DATES] for tally in tallies):
+        example = show_example(ChainMap(*(tally.examples for tally in tallies))[UNREAD_DATES])
         log.warning(
             f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {example}; "
             "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
@@ -243,37 +280,6 @@ def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
         for result in results:
             yield result
             update(1)
-
-
-def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
-    """Clean a block of pairs, given with the number of its corpus.
-
-    Returns:
-        The corpus number, the dropped pairs by reason and those with one of `_NOTICED`, and a batch of `CLEANED` with
-        all that are not dropped.
-    """
-    number, pairs = block
-    rows = list[tuple[int, str, str, int]]()
-    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.skipped.items()}
-    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
-        reasons = list[str]()
-        if is_missing_value(src) or is_missing_value(tgt):
-            reasons.append(_MISSING_VALUES)
-        if date == UNREAD_DATE:
-            reasons.append(_UNREAD_DATES)
-            date = 1
-        cleaned = clean_pair(src, tgt, data)
-        if isinstance(cleaned, str):
-            reasons.append(cleaned)
-        else:
-            rows.append((line, *cleaned, date))
-        for reason in reasons:
-            groups.setdefault(reason, PairGroup(0, line, src, tgt, pairs.file)).count += 1
-    lines, sources, targets, dates = zip(*rows, strict=True) if rows else ((), (), (), ())
-    corpora = [number] * len(rows)
-    files = [pairs.file] * len(rows)
-    columns = [lines, corpora, files, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
-    return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
 def _choose(
@@ -362,11 +368,11 @@ class ChosenText:
     shares: Any
     seed: int
 
-    def batches(self, numbers: Any = None) -> Iterator[Batch]:
-        """The training pairs, in non-empty record batches without dates and hashes.
+    def rows(self, numbers: Any = None) -> Iterator[tuple[CleanedBatch, Any]]:
+        """The batches with training pairs, each with the rows of these.
 
         Args:
-            numbers: yield only the pairs with these numbers, from 0, of an array in ascending order.
+            numbers: only of the pairs with these numbers, from 0, of an array in ascending order.
         """
         reasons = np.memmap(self.reasons_path, mode="r")
         num_before = 0
@@ -377,14 +383,19 @@ class ChosenText:
                 of_batch = numbers - (num_before - rows.size)
                 rows = rows[of_batch[(of_batch >= 0) & (of_batch < rows.size)]]
             if rows.size:
-                yield batch.read().take(pa.array(rows))
+                yield batch, pa.array(rows)
+
+    def batches(self, numbers: Any = None) -> Iterator[Batch]:
+        """The training pairs, or some of them, in record batches without dates and hashes; see `rows`."""
+        for batch, rows in self.rows(numbers):
+            yield batch.read().take(rows)
 
     def sample(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and the target texts of the sample, in blocks."""
         rng = np.random.default_rng(self.seed)
         for batch in self.batches():
             counts = np.ceil(self.shares[batch["corpus"][0].as_py()] - rng.random(batch.num_rows)).astype(np.int64)
-            yield _texts(batch.take(np.repeat(range(batch.num_rows), counts)))
+            yield texts_of(batch.take(np.repeat(range(batch.num_rows), counts)))
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -446,51 +457,28 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
     return {"terms": len(terms.terms)}
 
 
-def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
-    """Write the training store without the pairs that are too long."""
+def _encode_train(
+    text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path, has_shards: bool
+) -> None:
+    """Write the training store without the pairs that are too long; those of shards are encoded already."""
     frames = [tokenizer.frame(*tally.corpus.languages, tally.corpus.tag) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
-    encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
+    encode = partial(encode_kept, max_tokens=data.max_tokens, tokenizer=tokenizer, frames=frames, num_threads=threads)
 
     def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
         for number, pairs, too_long in _show_progress(results, "encoding"):
             tallies[number].count(TOO_LONG, too_long)
             yield pairs
 
-    with closing(map_in_workers(encode, text.batches())) as results:
+    def take_encoded() -> Generator[tuple[int, Batch, PairGroup], None, None]:
+        for batch, rows in text.rows():
+            yield drop_long(batch.read().take(rows), read_encoded(batch).take(rows), data.max_tokens)
+
+    with closing(take_encoded() if has_shards else map_in_workers(encode, text.batches())) as results:
         weights = [tally.weight for tally in tallies]
         window = WINDOW_PAIRS if text.num_pairs > WINDOW_PAIRS else None
         write_store(path, tokenizer.num_ids, weights, kept_pairs(results), window)
     _log_kept("encoding", tallies)
-
-
-def encode_block(
-    batch: Any, tokenizer: Tokenizer, frames: list[Frame], max_tokens: int, num_threads: int
-) -> tuple[int, Any, PairGroup]:
-    """Encode a batch of `ChosenText`, all of one corpus.
-
-    Args:
-        frames: the frame of each corpus.
-        max_tokens: the maximum number of ids on a side; longer pairs are dropped.
-        num_threads: see `Tokenizer.encode`.
-
-    Returns:
-        The number of the corpus, a `store_batch`, and the pairs that are too long.
-    """
-    number = batch["corpus"][0].as_py()
-    src, tgt = _texts(batch)
-    src_ids = tokenizer.encode(src, frames[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt, frames[number], num_threads, target=True)
-    is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
-    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
-    return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
-
-
-def _texts(batch: Batch) -> tuple[list[str], list[str]]:
-    """The source and the target texts of pairs as a model learns them, without elements and entities."""
-    src = [strip_codes(text).strip() or text for text in batch["src"].to_pylist()]
-    tgt = [strip_codes(text).strip() or text for text in batch["tgt"].to_pylist()]
-    return src, tgt
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> Iterator[Any]:
@@ -540,9 +528,9 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
         "kept": sum(tally.num_kept for tally in tallies),
         "held_out": sum(tally.num_held_out for tally in tallies),
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        _MISSING_VALUES: {
-            "pairs": sum(tally.noticed[_MISSING_VALUES] for tally in tallies),
-            "example": examples.get(_MISSING_VALUES),
+        MISSING_VALUES: {
+            "pairs": sum(tally.noticed[MISSING_VALUES] for tally in tallies),
+            "example": examples.get(MISSING_VALUES),
         },
         "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),

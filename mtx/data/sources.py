@@ -59,7 +59,7 @@ class Corpus:
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
         pair_file: its file, if it is one.
-        is_folder: whether it is the text of a folder.
+        parts: the texts of a folder, whose blocks it has one after the other.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
         languages: its direction, one of `DataConfig.language_pairs`.
@@ -69,10 +69,15 @@ class Corpus:
     blocks: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
     pair_file: PairFile | None = None
-    is_folder: bool = False
+    parts: tuple["Corpus", ...] = ()
     weight: float | None = 1.0
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is the text of a folder."""
+        return bool(self.parts)
 
     def example(self, pairs: PairGroup) -> durable.Json:
         """The first of some pairs as report.json shows it, safe to print on a terminal; in a folder, with its file."""
@@ -240,7 +245,12 @@ class _MissingTextError(UsageError):
 
 def _opposite(corpus: Corpus) -> Corpus:
     """The corpus in its opposite direction."""
-    return replace(corpus, blocks=lambda: map(_swap_sides, corpus.blocks()), languages=corpus.languages[::-1])
+    return replace(
+        corpus,
+        blocks=lambda: map(_swap_sides, corpus.blocks()),
+        parts=tuple(map(_opposite, corpus.parts)),
+        languages=corpus.languages[::-1],
+    )
 
 
 def _swap_sides(block: PairBlock) -> PairBlock:
@@ -403,12 +413,17 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         raise UsageError(f"{problem}; it has {shown}", hint)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
-    def blocks() -> Iterator[PairBlock]:
-        for part in parts:
-            for block in _in_order(part, data.columns).blocks():
-                yield replace(block, file=files.index(part.files[0]) + 1)
+    def add_number(part: Corpus) -> Corpus:
+        file = files.index(part.files[0]) + 1
+        ordered = _in_order(part, data.columns)
+        return replace(part, blocks=lambda: (replace(block, file=file) for block in ordered.blocks()))
 
-    return Corpus(folder.resolve().name, blocks, files, is_folder=True, languages=languages)
+    numbered = tuple(map(add_number, parts))
+
+    def blocks() -> Iterator[PairBlock]:
+        return chain.from_iterable(part.blocks() for part in numbered)
+
+    return Corpus(folder.resolve().name, blocks, files, parts=numbered, languages=languages)
 
 
 def _are_in(sides: tuple[Path, Path], languages: Languages) -> bool:

@@ -157,7 +157,11 @@ def _is_trace(path: Path, paths: RunLayout) -> bool:
     """Whether a path is of a start that was killed before it wrote the configuration, or of the system."""
     if path == paths.lock:
         return not path.stat().st_size
-    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_SYSTEM_FILES)
+    return (
+        path in (paths.distilled, paths.shards)
+        or durable.is_temporary(path.name)
+        or path.name.startswith(_SYSTEM_FILES)
+    )
 
 
 def clean_up(paths: RunLayout) -> None:

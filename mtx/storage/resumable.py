@@ -33,6 +33,15 @@ class MisalignedError(MtxError):
     """There are more or fewer translations than lines, so that none can be trusted: the rows are removed."""
 
 
+def parse_shard(name: str) -> tuple[int, int]:
+    """The two numbers of a shard such as 3/16; raises UsageError if it is not one."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", name)
+    number, total = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= total:
+        raise UsageError(f"--shard {name}: expected K/N with K from 1 to N, such as 3/16")
+    return number, total
+
+
 class Shard:
     """The lines of one of N equal parts of a text, or of all of it. They can be read several times.
 
@@ -48,10 +57,7 @@ class Shard:
     """
 
     def __init__(self, read: Callable[[], Iterable[LineParts]], name: str | None = None):
-        match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if name is None else name)
-        number, total = map(int, match.groups()) if match else (0, 0)
-        if not 1 <= number <= total:
-            raise UsageError(f"--shard {name}: expected K/N with K from 1 to N, such as 3/16")
+        number, total = parse_shard(name or "1/1")
         num_lines = sum(1 for _ in read())
         self.bounds = [num_lines * (number - 1) // total, num_lines * number // total]
         self._read = read

@@ -80,6 +80,7 @@ class RunLayout:
     report = _entry("report.html")
     sources = _entry("sources.json")  # the text files of data/
     data = _entry("data")
+    shards = _entry("shards")  # of the text, until they are joined into data/
     checkpoints = _entry("checkpoints")
     model = _entry("model")
     evaluation = _entry("evaluation")

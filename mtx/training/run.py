@@ -19,14 +19,15 @@ import torch
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data import prepare as preparation
+from mtx.data.shards import shard_path
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, DeferredErrors, MtxError
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError, UsageError
 from mtx.formatting import counted, divide_up, format_duration
 from mtx.model.device import free_unused_memory
-from mtx.runs.run_directory import open_run, read_events, track_status, write_status
+from mtx.runs.run_directory import open_run, read_events, refuse_foreign, track_status, write_status
 from mtx.scoring.metrics import (
     LONGEST_TER_S,
     Scores,
@@ -39,6 +40,7 @@ from mtx.scoring.metrics import (
 from mtx.scoring.quality import Advice, score_by_advice
 from mtx.storage import durable
 from mtx.storage.model_description import info_of
+from mtx.storage.resumable import parse_shard
 from mtx.storage.run_files import (
     MODEL_CONFIG,
     SCORES,
@@ -172,6 +174,23 @@ def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
     return paths
 
 
+def prepare_shard(config: Config, name: str) -> Path:
+    """Make a shard of a run's text, unless there is one already; returns its directory.
+
+    Args:
+        name: such as 3/16.
+    """
+    paths = RunLayout(Path(config.run_dir))
+    refuse_foreign(paths)
+    number, num_shards = parse_shard(name)
+    path = shard_path(paths.shards, number, num_shards)
+    if is_prepared(paths.data):
+        raise UsageError(f"{paths.data}: the text of this run is prepared already", "use another run_dir=DIR")
+    if not path.exists():
+        preparation.prepare_shard(config, paths.shards, number, num_shards)
+    return path
+
+
 def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     """The model of `training.init_from` if the run has no checkpoint yet; else None."""
     return init_from.load(config) if config.training.init_from and not full_checkpoint_steps(paths) else None
@@ -192,8 +211,11 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
                 f"{paths.data}: the prepared data of this run is missing",
                 "restore it, or use another run_dir=DIR to start again",
             )
-        sources = preparation.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
-        durable.write_json(paths.sources, sources)
+        shards = paths.shards if paths.shards.exists() else None
+        tokenizer = initial.tokenizer if initial else None
+        durable.write_json(paths.sources, preparation.prepare(config, paths.data, tokenizer, shards))
+        if shards:
+            durable.remove_tree(shards)
     data = load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(config.training, initial.tokenizer, data.tokenizer)

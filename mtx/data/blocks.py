@@ -1,0 +1,107 @@
+"""What a worker does with a block of pairs: it cleans them, and encodes them.
+
+Flow: `sources` -> `clean_block` -> `choosing` -> `encode_kept` -> token store, driven by `prepare`. In a shard they do
+both at once (`shards`).
+"""
+
+from dataclasses import replace
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtx.config.schema import DataConfig
+from mtx.data.bilingual import UNREAD_DATE
+from mtx.data.choosing import CLEANED
+from mtx.data.cleaning import clean_pair, hash_texts, is_missing_value
+from mtx.data.markup import strip_codes
+from mtx.data.tables import PairBlock, PairGroup
+from mtx.data.token_store import Batch, store_batch
+from mtx.data.tokenizer import Frame, Tokenizer
+
+MISSING_VALUES = "missing_values"
+UNREAD_DATES = "unread_dates"
+NOTICED = (MISSING_VALUES, UNREAD_DATES)  # no reasons to drop a pair
+
+
+def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
+    """Clean a block of pairs, given with the number of its corpus.
+
+    Returns:
+        The corpus number, the dropped pairs by reason and those with one of `NOTICED`, and a batch of `CLEANED` with
+        all that are not dropped.
+    """
+    number, pairs = block
+    rows = list[tuple[int, str, str, int]]()
+    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.skipped.items()}
+    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
+        reasons = list[str]()
+        if is_missing_value(src) or is_missing_value(tgt):
+            reasons.append(MISSING_VALUES)
+        if date == UNREAD_DATE:
+            reasons.append(UNREAD_DATES)
+            date = 1
+        cleaned = clean_pair(src, tgt, data)
+        if isinstance(cleaned, str):
+            reasons.append(cleaned)
+        else:
+            rows.append((line, *cleaned, date))
+        for reason in reasons:
+            groups.setdefault(reason, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+    lines, sources, targets, dates = zip(*rows, strict=True) if rows else ((), (), (), ())
+    corpora = [number] * len(rows)
+    files = [pairs.file] * len(rows)
+    columns = [lines, corpora, files, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
+    return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
+
+
+def encode_block(batch: Batch, tokenizer: Tokenizer, frames: list[Frame], num_threads: int = 1) -> Batch:
+    """Encode a batch of `CLEANED`, all of one corpus; returns a `store_batch`.
+
+    Args:
+        frames: the frame of each corpus.
+        num_threads: see `Tokenizer.encode`.
+    """
+    frame = frames[batch["corpus"][0].as_py()]
+    src, tgt = texts_of(batch)
+    src_ids = tokenizer.encode(src, frame, num_threads)
+    tgt_ids = tokenizer.encode(tgt, frame, num_threads, target=True)
+    return store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
+
+
+def drop_long(batch: Batch, encoded: Batch, max_tokens: int) -> tuple[int, Batch, PairGroup]:
+    """Drop the pairs with more than `max_tokens` ids on a side.
+
+    Returns:
+        The number of the corpus, the encoded pairs that are left, and the dropped pairs.
+    """
+    lengths = [pc.list_value_length(encoded[name]).to_numpy() for name in ("src_ids", "tgt_ids")]
+    is_long = np.maximum(*lengths) > max_tokens
+    return batch["corpus"][0].as_py(), encoded.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+
+
+def encode_kept(batch: Batch, max_tokens: int, **options: Any) -> tuple[int, Batch, PairGroup]:
+    """Encode a batch without the pairs that are too long; see `drop_long` and `encode_block`."""
+    return drop_long(batch, encode_block(batch, **options), max_tokens)
+
+
+def clean_and_encode(
+    block: tuple[Any, int, PairBlock], data: DataConfig, **options: Any
+) -> tuple[Any, int, dict[str, PairGroup], Batch, Batch | None]:
+    """Clean a block of `read_blocks`, and encode what is left, if anything; see `clean_block` and `encode_block`.
+
+    Returns:
+        Its place, then what `clean_block` returns, then its encoded pairs.
+    """
+    place, number, pairs = block
+    number, groups, batch = clean_block((number, pairs), data)
+    return place, number, groups, batch, encode_block(batch, **options) if batch.num_rows else None
+
+
+def texts_of(batch: Batch) -> tuple[list[str], list[str]]:
+    """The source and the target texts of pairs as a model learns them, without elements and entities."""
+    src = [strip_codes(text).strip() or text for text in batch["src"].to_pylist()]
+    tgt = [strip_codes(text).strip() or text for text in batch["tgt"].to_pylist()]
+    return src, tgt

@@ -1,0 +1,166 @@
+"""Prepares a text in shards, on several machines: each shard cleans and encodes a part of it, and a join completes it.
+
+A shard is a directory such as `shards/0007-of-0064` of the run. Its cleaned.arrow and encoded.arrow have the same pairs
+in the same batches, and its blocks.jsonl has what was counted in each block. What needs the whole text is left to the
+join. It takes the blocks in the order of the text, so its data is that of one machine, byte for byte.
+Flow: corpora -> `write_shard` on each machine -> `read_shards` -> `prepare`.
+"""
+
+import heapq
+import json
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from mtx.config import settings
+from mtx.config.schema import Config
+from mtx.data.blocks import clean_and_encode
+from mtx.data.choosing import CLEANED, CleanedBatch
+from mtx.data.sources import Corpora, Corpus
+from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
+from mtx.data.token_store import Batch, write_store
+from mtx.data.tokenizer import Tokenizer, given_models
+from mtx.data.workers import map_in_workers
+from mtx.errors import UsageError
+from mtx.storage import disk, durable
+from mtx.storage.streams import progress
+
+_NAME = re.compile(r"\d{4,9}-of-(\d{4,9})")
+_CLEANED = "cleaned.arrow"
+_ENCODED = "encoded.arrow"
+_BLOCKS = "blocks.jsonl"
+_ORIGIN = "origin.json"
+_MOST_SHOWN = 20  # missing shards in a message
+
+
+class CleanedBlock(NamedTuple):
+    """What is left of a block of the text.
+
+    Attributes:
+        corpus: the number of its corpus.
+        groups: the pairs that are dropped or noticed, by reason.
+        num_pairs: those that are left; if there are any, they are the batch `batch` of the Arrow file `path`.
+    """
+
+    corpus: int
+    groups: dict[str, PairGroup]
+    num_pairs: int
+    batch: int
+    path: Path
+
+
+def shard_path(directory: Path, number: int, num_shards: int) -> Path:
+    """The directory of a shard."""
+    return directory / f"{number:04}-of-{num_shards:04}"
+
+
+def read_blocks(
+    train: list[Corpus], number: int = 1, num_shards: int = 1
+) -> Iterator[tuple[tuple[int, int], int, PairBlock]]:
+    """Read the training text, or the part of a shard: every Nth file, or if there are fewer files, every Nth block.
+
+    Yields:
+        The place of a block in the text (the number of its file and its own number there), the number of its corpus,
+        and the block.
+    """
+    files = [(corpus, part) for corpus, whole in enumerate(train) for part in whole.parts or [whole]]
+    is_by_file = len(files) >= num_shards
+    for file_number, (corpus, file) in enumerate(files):
+        if is_by_file and file_number % num_shards != number - 1:
+            continue
+        for block_number, block in enumerate(file.blocks()):
+            if is_by_file or block_number % num_shards == number - 1:
+                yield (file_number, block_number), corpus, block
+
+
+def write_shard(
+    config: Config, corpora: Corpora, tokenizer: Tokenizer, directory: Path, number: int, num_shards: int
+) -> None:
+    """Clean and encode a shard into `directory`, as a whole or not at all."""
+    frames = [tokenizer.frame(*corpus.languages, corpus.tag) for corpus in corpora.train]
+    work = partial(clean_and_encode, data=config.data, tokenizer=tokenizer, frames=frames)
+    lines = list[str]()
+    num_batches = 0
+    with (
+        durable.new_directory(shard_path(directory, number, num_shards)) as shard,
+        closing(map_in_workers(work, read_blocks(corpora.train, number, num_shards))) as results,
+        disk.create(shard / _CLEANED) as file,
+        pa.ipc.new_file(file, CLEANED) as writer,
+        progress("preparing the shard", unit=f"blocks of at most {BLOCK_PAIRS:,} pairs") as update,
+    ):
+
+        def encoded_batches() -> Iterator[Batch]:
+            nonlocal num_batches
+            for place, corpus, groups, cleaned, encoded in results:
+                counts = {reason: vars(group) for reason, group in groups.items()}
+                lines.append(json.dumps([place, corpus, counts, cleaned.num_rows, num_batches]) + "\n")
+                if encoded:
+                    writer.write_batch(cleaned)
+                    num_batches += 1
+                    yield encoded
+                update(1)
+
+        write_store(shard / _ENCODED, tokenizer.num_ids, [], encoded_batches())
+        durable.write_text(shard / _BLOCKS, "".join(lines))
+        durable.write_json(shard / _ORIGIN, _describe_origin(config, corpora))
+
+
+def _describe_origin(config: Config, corpora: Corpora) -> durable.Json:
+    """What all shards of a text have in common: the settings, the files and their sizes, and the tokenizer."""
+    fixed = settings.fixed_settings(config)
+    return {
+        "settings": {section: fixed[section] for section in ("data", "tokenizer")},
+        "bytes": {str(path): path.stat().st_size for corpus in corpora.train for path in corpus.files},
+        "tokenizer": [durable.sha256(path) for path in given_models(config.tokenizer)],
+    }
+
+
+def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[CleanedBlock, None, None]:
+    """The blocks of all shards, in the order of the text.
+
+    Raises:
+        UsageError: if shards are missing, or are of other text or settings.
+        DamagedFileError: if a file of one is missing or has another size.
+    """
+    names = [path.name for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    num_shards = max((int(name.partition("-of-")[2]) for name in names), default=0)
+    paths = [shard_path(directory, number, num_shards) for number in range(1, num_shards + 1)]
+    if missing := [number for number, path in enumerate(paths, 1) if not path.is_dir()]:
+        shown = ", ".join(map(str, missing[:_MOST_SHOWN])) + (", …" if len(missing) > _MOST_SHOWN else "")
+        raise UsageError(
+            f"{directory}: {num_shards - len(missing)} of {num_shards} shards; missing {shown}",
+            f"mtx prepare CONFIG --shard {missing[0]}/{num_shards}; without the folder, the text is prepared here",
+        )
+    if len(names) > num_shards:
+        raise UsageError(f"{directory}: shards of several divisions", f"delete those that are not of {num_shards}")
+    origin = _describe_origin(config, corpora)
+    for path in paths:
+        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
+        shard_origin = durable.read_json(path / _ORIGIN)
+        if different := [name for name, value in origin.items() if shard_origin[name] != value]:
+            raise UsageError(
+                f"{path}: was made with other {' and '.join(different)}", "delete it, then make it with this command's"
+            )
+    for _, corpus, groups, num_pairs, batch, path in heapq.merge(*map(_read_blocks_of, paths)):
+        yield CleanedBlock(corpus, groups, num_pairs, batch, path)
+
+
+def _read_blocks_of(shard: Path) -> Iterator[list[Any]]:
+    """The place of each block of a shard, then the fields of its `CleanedBlock`."""
+    with (shard / _BLOCKS).open(encoding="ascii") as file:
+        for line in file:
+            place, corpus, groups, num_pairs, batch = json.loads(line)
+            groups = {reason: PairGroup(**group) for reason, group in groups.items()}
+            yield [place, corpus, groups, num_pairs, batch, shard / _CLEANED]
+
+
+def read_encoded(batch: CleanedBatch) -> Batch:
+    """The pairs of a batch of a shard with their ids."""
+    with pa.OSFile(os.fsencode(batch.path.with_name(_ENCODED))) as file:
+        return pa.ipc.open_file(file).get_batch(batch.number)
