@@ -7,7 +7,7 @@ Flow: lengths in the token store -> `EpochOrder`, windows of pairs in random ord
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -154,7 +154,7 @@ class EpochOrder:
         self._deal = lru_cache(maxsize=2)(self._deal_blocks)
         self._ends = lru_cache(maxsize=8)(self._find_ends)
         self._thread = ThreadPoolExecutor(1, "mtx-order")
-        self._window = lru_cache(maxsize=2)(self._submit_window)
+        self._window = lru_cache(maxsize=2)(lambda index: self._thread.submit(self._draw_window, index))
 
     def num_pairs(self, epoch: int) -> int:
         """The number of pairs of an epoch."""
@@ -166,24 +166,19 @@ class EpochOrder:
         parts = [np.empty(0, ROW)]
         while start < min(stop, ends[-1]):
             number = int(ends.searchsorted(start, side="right"))
-            window = self._window(epoch, number).result()
+            index = epoch * self._num_windows + number
+            window = self._window(index).result()
             window_start = int(ends[number]) - len(window)
             parts.append(window[start - window_start : stop - window_start])
-            if start > window_start + len(window) // 2:  # the next window is drawn while the rest of this one is used
-                if number + 1 < self._num_windows:
-                    self._window(epoch, number + 1)
-                else:
-                    self._window(epoch + 1, 0)
+            if start > window_start + len(window) // 2:
+                self._window(index + 1)  # is drawn while the rest of this one is used
             start += len(parts[-1])
         return np.concatenate(parts)
-
-    def _submit_window(self, epoch: int, number: int) -> Future[npt.NDArray[Any]]:
-        return self._thread.submit(self._draw_window, epoch, number)
 
     def _find_ends(self, epoch: int) -> Ints:
         """The number of pairs of an epoch up to the end of each window."""
         if self._num_windows == 1 and self._is_weighted:  # each of its pairs is drawn
-            return np.array([len(self._window(epoch, 0).result())])
+            return np.array([len(self._window(epoch).result())])
         return np.cumsum([counts.sum() for _, counts in self._deal(epoch)])
 
     def _deal_blocks(self, epoch: int) -> list[tuple[Ints, Ints]]:
@@ -205,8 +200,9 @@ class EpochOrder:
         dealt = (column[column < len(blocks)] for column in rng.permuted(places, axis=1).T)
         return [(blocks[column], counts[column]) for column in dealt]
 
-    def _draw_window(self, epoch: int, number: int) -> npt.NDArray[Any]:
-        """The pairs of a window in their order, as an array of `ROW`."""
+    def _draw_window(self, index: int) -> npt.NDArray[Any]:
+        """The pairs of a window in their order, as an array of `ROW`; the windows of all epochs are numbered."""
+        epoch, number = divmod(index, self._num_windows)
         blocks, counts = self._deal(epoch)[number]
         rng = np.random.default_rng((self._seed, epoch, number))
         rows = np.empty(counts.sum(), ROW)
