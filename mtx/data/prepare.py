@@ -57,6 +57,11 @@ _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; i
 _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
 WINDOW_PAIRS = 1 << 24  # of a window of an epoch, in text with more pairs; its order takes 270 MB
+# Bytes on the disk for each byte of text, of pairs with 145 bytes: while it is cleaned, and of the training store
+_CLEANING_BYTES = 1.65
+_STORE_BYTES = 1.85
+_GZIP_RATIO = 3  # bytes of text for each byte of a gzip file
+_LARGE_BYTES = 1e9  # on the disk, from which on the need is logged
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 # A corpus is refused if more pairs, and a larger share, are not UTF-8
 _FEW_NOT_UTF8 = 10
@@ -133,6 +138,8 @@ def prepare(
         Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
     ]
     with durable.new_directory(data_dir) as directory:
+        needs = {"cleaning": 0.0 if shards else _CLEANING_BYTES, "the store": _STORE_BYTES}
+        _announce_need(needs, corpora, directory)
         cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
@@ -181,7 +188,27 @@ def prepare_shard(config: Config, directory: Path, number: int, num_shards: int)
         )
     corpora, tokenizer = _find_text(config)
     assert tokenizer is not None
+    durable.make_directories(directory)
+    _announce_need({"this shard": (_CLEANING_BYTES + _STORE_BYTES) / num_shards}, corpora, directory)
     write_shard(config, corpora, tokenizer, directory, number, num_shards)
+
+
+def _announce_need(needs: dict[str, float], corpora: Corpora, directory: Path) -> None:
+    """Log how much disk large text will take, before hours of work.
+
+    Args:
+        needs: for each purpose, how many bytes it takes for each byte of text.
+        directory: on the disk.
+    """
+    files = {path for corpus in corpora.train for path in corpus.files}
+    num_bytes = sum(path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1) for path in files)
+    needed_bytes = num_bytes * sum(needs.values())
+    if needed_bytes < _LARGE_BYTES:
+        return
+    sizes = ", ".join(f"{purpose} needs about {num_bytes * factor / 1e9:,.0f} GB" for purpose, factor in needs.items())
+    free_bytes = disk.free_bytes(directory)
+    level = logging.WARNING if needed_bytes > free_bytes else logging.INFO
+    log.log(level, f"{sizes}; {free_bytes / 1e9:,.0f} GB are free")
 
 
 def _find_text(config: Config, tokenizer: Tokenizer | None = None) -> tuple[Corpora, Tokenizer | None]:

@@ -20,6 +20,7 @@ from mtx.data import prepare as module
 from mtx.data.prepare import prepare
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.storage import disk
 from mtx.storage.model_description import info_of
 from mtx.storage.run_files import is_prepared
 
@@ -481,3 +482,22 @@ def test_codes_that_many_pairs_have_on_both_sides_are_recorded_and_elements_leav
     assert data.report["codes"] == info_of(make_config(tmp_path), data.report)["codes"] == ["%s"]
     src, tgt = data.train.src_texts()[0], data.train.tgt_texts()[0]
     assert "<" not in src + tgt and "%s & {n}" in src and tgt.startswith("%s ")
+
+
+def test_the_disk_that_large_text_needs_is_said_before(
+    tmp_path: Path, train_text: list[Pair], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_bytes = sum(path.stat().st_size for path in tmp_path.glob("train.??"))
+    factor = 10e9 / num_bytes
+    monkeypatch.setattr(module, "_CLEANING_BYTES", factor)
+    monkeypatch.setattr(module, "_STORE_BYTES", 2 * factor)
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 900_000_000_000)
+    with caplog.at_level(logging.INFO, logger="mtx.data"):
+        run(tmp_path, *GIVEN)
+        monkeypatch.setattr(disk, "free_bytes", lambda path: 5_000_000_000)
+        run(tmp_path, *GIVEN, out="full")
+        monkeypatch.undo()
+        run(tmp_path, *GIVEN, out="small")
+    said = [(record.levelname, record.message) for record in caplog.records if record.message.endswith("are free")]
+    needs = "cleaning needs about 10 GB, the store needs about 20 GB"
+    assert said == [("INFO", f"{needs}; 900 GB are free"), ("WARNING", f"{needs}; 5 GB are free")]
