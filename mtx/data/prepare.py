@@ -196,7 +196,7 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
 
 
 def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBatch]:
-    """Write the pairs that pass every filter to `path`, a batch for each block with some, and count the others.
+    """Write the pairs that pass every filter to `path`, a batch for each block, and count the others.
 
     Raises:
         DataError: if many pairs of a corpus are not UTF-8.
@@ -210,13 +210,12 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> list[CleanedBa
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
         for number, groups, batch in _show_progress(results, "cleaning"):
+            writer.write_batch(batch)
             tally = tallies[number]
-            if batch.num_rows:
-                writer.write_batch(batch)
-                direction = data.language_pairs.index(tally.corpus.languages)
-                rows = slice(num_pairs, num_pairs + batch.num_rows)
-                cleaned.append(CleanedBatch(path, len(cleaned), number, direction, rows))
-                num_pairs += batch.num_rows
+            direction = data.language_pairs.index(tally.corpus.languages)
+            rows = slice(num_pairs, num_pairs + batch.num_rows)
+            cleaned.append(CleanedBatch(path, len(cleaned), number, direction, rows))
+            num_pairs += batch.num_rows
             tally.num_read += batch.num_rows
             for reason, pairs in groups.items():
                 tally.count(reason, pairs)

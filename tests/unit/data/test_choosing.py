@@ -185,6 +185,20 @@ def test_repeated_units_are_those_of_a_plain_count(units: list[tuple[int, ...]],
     assert found[0] == found[1] == repeated(units, duplicates)
 
 
+def test_equal_counts_are_in_the_order_of_the_reasons(tmp_path: Path) -> None:
+    blocks = [
+        PairBlock([1, 2], ["one source"] * 2, ["one target"] * 2),
+        PairBlock([3, 4], ["other source"] * 2, ["old target", "new target"], [11, 12]),
+    ]
+    corpora = Corpora([Corpus("own", partial(iter, blocks), languages=("en", "de"))], [], {})
+    data = DataConfig(src="en", tgt="de")
+    [tally] = tallies = [prepare.Tally(corpora.train[0], True, 1.0)]
+    cleaned = prepare._clean(tallies, data, tmp_path / "cleaned")
+    prepare._choose(cleaned, tallies, [], corpora, data, tmp_path / "reasons")
+    assert [*tally.dropped.items()] == [("older translation", 1), ("duplicate", 1)]
+    assert [example["line"] for example in tally.examples.values()] == [3, 2]
+
+
 def write_rows(path: Path, num_batches: int) -> list[CleanedBatch]:
     """Cleaned text without sentences, in batches of the usual size; a tenth of the pairs are copies."""
     rng = np.random.default_rng(1)
