@@ -6,7 +6,6 @@ both at once (`shards`).
 
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from mtx.data.tables import PairBlock, PairGroup
 from mtx.data.token_store import Batch, store_batch
 from mtx.data.tokenizer import Frame, Tokenizer
 
+Place = tuple[int, int]  # of a block in a text: the number of its file, and its own number there
 MISSING_VALUES = "missing_values"
 UNREAD_DATES = "unread_dates"
 NOTICED = (MISSING_VALUES, UNREAD_DATES)  # no reasons to drop a pair
@@ -57,14 +57,13 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
-def encode_block(batch: Batch, tokenizer: Tokenizer, frames: list[Frame], num_threads: int = 1) -> Batch:
-    """Encode a batch of `CLEANED`, all of one corpus; returns a `store_batch`.
+def encode_block(batch: Batch, tokenizer: Tokenizer, frame: Frame, num_threads: int = 1) -> Batch:
+    """Encode a batch of `CLEANED`; returns a `store_batch`.
 
     Args:
-        frames: the frame of each corpus.
+        frame: of its corpus.
         num_threads: see `Tokenizer.encode`.
     """
-    frame = frames[batch["corpus"][0].as_py()]
     src, tgt = texts_of(batch)
     src_ids = tokenizer.encode(src, frame, num_threads)
     tgt_ids = tokenizer.encode(tgt, frame, num_threads, target=True)
@@ -82,22 +81,29 @@ def drop_long(batch: Batch, encoded: Batch, max_tokens: int) -> tuple[int, Batch
     return batch["corpus"][0].as_py(), encoded.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
-def encode_kept(batch: Batch, max_tokens: int, **options: Any) -> tuple[int, Batch, PairGroup]:
-    """Encode a batch without the pairs that are too long; see `drop_long` and `encode_block`."""
-    return drop_long(batch, encode_block(batch, **options), max_tokens)
+def encode_kept(
+    batch: Batch, tokenizer: Tokenizer, frames: list[Frame], max_tokens: int, num_threads: int
+) -> tuple[int, Batch, PairGroup]:
+    """Encode a batch that is not empty, without the pairs that are too long; see `encode_block` and `drop_long`.
+
+    Args:
+        frames: the frame of each corpus.
+    """
+    frame = frames[batch["corpus"][0].as_py()]
+    return drop_long(batch, encode_block(batch, tokenizer, frame, num_threads), max_tokens)
 
 
 def clean_and_encode(
-    block: tuple[Any, int, PairBlock], data: DataConfig, **options: Any
-) -> tuple[Any, int, dict[str, PairGroup], Batch, Batch | None]:
-    """Clean a block of `read_blocks`, and encode what is left, if anything; see `clean_block` and `encode_block`.
+    block: tuple[Place, int, PairBlock], data: DataConfig, tokenizer: Tokenizer, frames: list[Frame]
+) -> tuple[Place, int, dict[str, PairGroup], Batch, Batch]:
+    """Clean a block of `read_blocks`, and encode what is left; see `clean_block` and `encode_block`.
 
     Returns:
-        Its place, then what `clean_block` returns, then its encoded pairs.
+        Its place, what `clean_block` returns, and its encoded pairs.
     """
     place, number, pairs = block
     number, groups, batch = clean_block((number, pairs), data)
-    return place, number, groups, batch, encode_block(batch, **options) if batch.num_rows else None
+    return place, number, groups, batch, encode_block(batch, tokenizer, frames[number])
 
 
 def texts_of(batch: Batch) -> tuple[list[str], list[str]]:

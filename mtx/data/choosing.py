@@ -53,7 +53,7 @@ class CleanedBatch:
 
     Attributes:
         number: its place in the Arrow file `path`.
-        corpus, direction: the numbers of those of its pairs, of which there is at least one.
+        corpus, direction: the numbers of those of its pairs.
         rows: the places of its pairs among all cleaned pairs.
     """
 

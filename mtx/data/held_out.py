@@ -147,19 +147,26 @@ def hold_out(
             log.info(f"no {eval_set.kind} set configured: holding out {smallest.size:,} source sentences of {names}")
         chosen_hashes = largest if eval_set.store == VALID_STORE else smallest
         for pair in eval_set.directions:
-            columns = {name: list[Any]() for name in ("line", *SIDES)}
-            for batch in own_batches:
-                if data.language_pairs[batch.direction] == pair:
-                    is_left = np.isin(reasons[batch.rows], [USED, HELD_OUT])
-                    is_in_set = is_left & batch.is_side_in(sides[batch.direction], chosen_hashes)
-                    if is_in_set.any():
-                        reasons[batch.rows][is_in_set] = HELD_OUT
-                        in_set = batch.read().filter(pa.array(is_in_set))
-                        for name, values in columns.items():
-                            values += in_set[name].to_pylist()
-            if data.directions and not columns["line"]:
+            direction = data.language_pairs.index(pair)
+            batches = [batch for batch in own_batches if batch.direction == direction]
+            block = _take_pairs(batches, sides[direction], chosen_hashes, reasons)
+            if data.directions and not block.src:
                 raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
-            eval_set.blocks.append((pair, PairBlock(columns["line"], columns["src"], columns["tgt"])))
+            eval_set.blocks.append((pair, block))
+
+
+def _take_pairs(batches: list[CleanedBatch], side: str, hashes: Hashes, reasons: Reasons) -> PairBlock:
+    """Hold out the pairs with these hashes on a side that are not repeated; returns their text."""
+    lines, src, tgt = list[int](), list[str](), list[str]()
+    for batch in batches:
+        is_in_set = np.isin(reasons[batch.rows], [USED, HELD_OUT]) & batch.is_side_in(side, hashes)
+        if is_in_set.any():
+            reasons[batch.rows][is_in_set] = HELD_OUT
+            in_set = batch.read().filter(pa.array(is_in_set))
+            lines += in_set["line"].to_pylist()
+            src += in_set["src"].to_pylist()
+            tgt += in_set["tgt"].to_pylist()
+    return PairBlock(lines, src, tgt)
 
 
 def _choose_hashes(own_hashes: Iterable[Any]) -> tuple[Hashes, Hashes]:

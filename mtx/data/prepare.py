@@ -159,7 +159,7 @@ def prepare(
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
         other_language = _find_other_languages(text, corpora.train)
-        _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE, has_shards=shards is not None)
+        _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE, shards is not None)
         _check_weights(tallies)
         if not shards:
             disk.unlink(cleaned_path)
@@ -251,19 +251,16 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
 
 
 def _clean(train: list[Corpus], data: DataConfig, path: Path) -> Generator[CleanedBlock, None, None]:
-    """Write the pairs that pass every filter to `path`, a batch for each block with some."""
+    """Write the pairs that pass every filter to `path`, a batch for each block."""
     items = ((corpus, block) for _, corpus, block in read_blocks(train))
-    num_batches = 0
     with (
         closing(map_in_workers(partial(clean_block, data=data), items)) as results,
         disk.create(path) as file,
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
-        for corpus, groups, batch in _show_progress(results, "cleaning"):
-            yield CleanedBlock(corpus, groups, batch.num_rows, num_batches, path)
-            if batch.num_rows:
-                writer.write_batch(batch)
-                num_batches += 1
+        for number, (corpus, groups, batch) in enumerate(_show_progress(results, "cleaning")):
+            writer.write_batch(batch)
+            yield CleanedBlock(corpus, groups, batch.num_rows, path, number)
 
 
 def _count_cleaned(blocks: Iterable[CleanedBlock], tallies: list[Tally], data: DataConfig) -> list[CleanedBatch]:
@@ -276,11 +273,10 @@ def _count_cleaned(blocks: Iterable[CleanedBlock], tallies: list[Tally], data: D
     num_pairs = 0
     for block in blocks:
         tally = tallies[block.corpus]
-        if block.num_pairs:
-            direction = data.language_pairs.index(tally.corpus.languages)
-            rows = slice(num_pairs, num_pairs + block.num_pairs)
-            cleaned.append(CleanedBatch(block.path, block.batch, block.corpus, direction, rows))
-            num_pairs += block.num_pairs
+        direction = data.language_pairs.index(tally.corpus.languages)
+        rows = slice(num_pairs, num_pairs + block.num_pairs)
+        cleaned.append(CleanedBatch(block.path, block.batch, block.corpus, direction, rows))
+        num_pairs += block.num_pairs
         tally.num_read += block.num_pairs
         for reason, group in block.groups.items():
             tally.count(reason, group)

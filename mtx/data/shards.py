@@ -14,13 +14,13 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.blocks import clean_and_encode
+from mtx.data.blocks import Place, clean_and_encode
 from mtx.data.choosing import CLEANED, CleanedBatch
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
@@ -45,14 +45,14 @@ class CleanedBlock(NamedTuple):
     Attributes:
         corpus: the number of its corpus.
         groups: the pairs that are dropped or noticed, by reason.
-        num_pairs: those that are left; if there are any, they are the batch `batch` of the Arrow file `path`.
+        num_pairs: those that are left: the batch `batch` of the Arrow file `path`.
     """
 
     corpus: int
     groups: dict[str, PairGroup]
     num_pairs: int
-    batch: int
     path: Path
+    batch: int
 
 
 def shard_path(directory: Path, number: int, num_shards: int) -> Path:
@@ -60,14 +60,11 @@ def shard_path(directory: Path, number: int, num_shards: int) -> Path:
     return directory / f"{number:04}-of-{num_shards:04}"
 
 
-def read_blocks(
-    train: list[Corpus], number: int = 1, num_shards: int = 1
-) -> Iterator[tuple[tuple[int, int], int, PairBlock]]:
+def read_blocks(train: list[Corpus], number: int = 1, num_shards: int = 1) -> Iterator[tuple[Place, int, PairBlock]]:
     """Read the training text, or the part of a shard: every Nth file, or if there are fewer files, every Nth block.
 
     Yields:
-        The place of a block in the text (the number of its file and its own number there), the number of its corpus,
-        and the block.
+        The place of a block, the number of its corpus, and the block.
     """
     files = [(corpus, part) for corpus, whole in enumerate(train) for part in whole.parts or [whole]]
     is_by_file = len(files) >= num_shards
@@ -86,7 +83,6 @@ def write_shard(
     frames = [tokenizer.frame(*corpus.languages, corpus.tag) for corpus in corpora.train]
     work = partial(clean_and_encode, data=config.data, tokenizer=tokenizer, frames=frames)
     lines = list[str]()
-    num_batches = 0
     with (
         durable.new_directory(shard_path(directory, number, num_shards)) as shard,
         closing(map_in_workers(work, read_blocks(corpora.train, number, num_shards))) as results,
@@ -96,14 +92,11 @@ def write_shard(
     ):
 
         def encoded_batches() -> Iterator[Batch]:
-            nonlocal num_batches
             for place, corpus, groups, cleaned, encoded in results:
                 counts = {reason: vars(group) for reason, group in groups.items()}
-                lines.append(json.dumps([place, corpus, counts, cleaned.num_rows, num_batches]) + "\n")
-                if encoded:
-                    writer.write_batch(cleaned)
-                    num_batches += 1
-                    yield encoded
+                lines.append(json.dumps([place, corpus, counts, cleaned.num_rows]) + "\n")
+                writer.write_batch(cleaned)
+                yield encoded
                 update(1)
 
         write_store(shard / _ENCODED, tokenizer.num_ids, [], encoded_batches())
@@ -147,17 +140,17 @@ def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[
             raise UsageError(
                 f"{path}: was made with other {' and '.join(different)}", "delete it, then make it with this command's"
             )
-    for _, corpus, groups, num_pairs, batch, path in heapq.merge(*map(_read_blocks_of, paths)):
-        yield CleanedBlock(corpus, groups, num_pairs, batch, path)
+    for _, block in heapq.merge(*map(_read_blocks_of, paths)):
+        yield block
 
 
-def _read_blocks_of(shard: Path) -> Iterator[list[Any]]:
-    """The place of each block of a shard, then the fields of its `CleanedBlock`."""
+def _read_blocks_of(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:
+    """The blocks of a shard, each after its place."""
     with (shard / _BLOCKS).open(encoding="ascii") as file:
-        for line in file:
-            place, corpus, groups, num_pairs, batch = json.loads(line)
+        for number, line in enumerate(file):
+            place, corpus, groups, num_pairs = json.loads(line)
             groups = {reason: PairGroup(**group) for reason, group in groups.items()}
-            yield [place, corpus, groups, num_pairs, batch, shard / _CLEANED]
+            yield place, CleanedBlock(corpus, groups, num_pairs, shard / _CLEANED, number)
 
 
 def read_encoded(batch: CleanedBatch) -> Batch:

@@ -95,6 +95,7 @@ def outcome(seed: int, tokenizer: Tokenizer, directory: Path, patch: pytest.Monk
     config, corpora = made_case(seed)
     patch.setattr(prepare, "find_corpora", lambda _: corpora)
     patch.setattr(prepare, "describe_sources", lambda _: {})
+    patch.setattr(prepare, "_announce_need", lambda *_: None)
     patch.setattr(prepare, "find_other_language", lambda text, _: "it" if "7" in text else None)
     patch.setattr(prepare, "_DETECTED_PAIRS", 40)
     patch.setattr(workers, "num_cores", lambda: 1)
@@ -163,6 +164,10 @@ def repeated(units: list[tuple[int, ...]], duplicates: str) -> list[str | None]:
     return reasons
 
 
+def clean(tallies: list[prepare.Tally], data: DataConfig, path: Path) -> list[choosing.CleanedBatch]:
+    return prepare._count_cleaned(prepare._clean([tally.corpus for tally in tallies], data, path), tallies, data)
+
+
 @given(UNITS, st.sampled_from(["auto", "newest", "all"]))
 @settings(deadline=None)
 def test_repeated_units_are_those_of_a_plain_count(units: list[tuple[int, ...]], duplicates: str) -> None:
@@ -178,11 +183,25 @@ def test_repeated_units_are_those_of_a_plain_count(units: list[tuple[int, ...]],
         with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
             set_parts(patch, num_parts)
             tallies = [prepare.Tally(corpus, True, 1.0) for corpus in corpora]
-            cleaned = prepare._clean(tallies, data, Path(name) / "cleaned")
+            cleaned = clean(tallies, data, Path(name) / "cleaned")
             reasons = choosing.mark_repeated(cleaned, duplicates, Path(name) / "reasons")
             found.append([REASONS.get(reason) for reason in reasons[: len(units)].tolist()])
             assert not any(Path(name).glob("reasons-*"))
     assert found[0] == found[1] == repeated(units, duplicates)
+
+
+def test_equal_counts_are_in_the_order_of_the_reasons(tmp_path: Path) -> None:
+    blocks = [
+        PairBlock([1, 2], ["one source"] * 2, ["one target"] * 2),
+        PairBlock([3, 4], ["other source"] * 2, ["old target", "new target"], [11, 12]),
+    ]
+    corpora = Corpora([Corpus("own", partial(iter, blocks), languages=("en", "de"))], [], {})
+    data = DataConfig(src="en", tgt="de")
+    [tally] = tallies = [prepare.Tally(corpora.train[0], True, 1.0)]
+    cleaned = clean(tallies, data, tmp_path / "cleaned")
+    prepare._choose(cleaned, tallies, [], corpora, data, tmp_path / "reasons")
+    assert [*tally.dropped.items()] == [("older translation", 1), ("duplicate", 1)]
+    assert [example["line"] for example in tally.examples.values()] == [3, 2]
 
 
 def write_rows(path: Path, num_batches: int) -> list[CleanedBatch]:
@@ -221,8 +240,9 @@ def choose_within(limit_mb: int, num_batches: int, directory: Path) -> None:
     ("num_pairs", "limit_mb"),
     [pytest.param(1_000_000, 80, marks=pytest.mark.seconds), pytest.param(100_000_000, 300, marks=pytest.mark.slow)],
 )
-def test_the_memory_does_not_grow_with_the_pairs(num_pairs: int, limit_mb: int, tmp_path: Path) -> None:
+def test_the_memory_does_not_grow_with_the_pairs(num_pairs: int, limit_mb: int) -> None:
     """All hashes at once took 130 bytes a pair."""
-    call = f"choose_within({limit_mb}, {num_pairs // BLOCK_PAIRS}, Path({str(tmp_path)!r}))"
-    code = f"from pathlib import Path; from {__name__} import choose_within; {call}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    with TemporaryDirectory() as name:  # of up to 10 GB, which pytest would keep
+        call = f"choose_within({limit_mb}, {num_pairs // BLOCK_PAIRS}, Path({name!r}))"
+        code = f"from pathlib import Path; from {__name__} import choose_within; {call}"
+        subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ from mtx.config.schema import DataConfig
 from mtx.data import held_out
 from mtx.data.cleaning import hash_texts
 from mtx.data.held_out import EvalSet, hold_out
-from mtx.data.prepare import Tally, _clean
+from mtx.data.prepare import Tally, _clean, _count_cleaned
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock
 from mtx.storage.run_files import VALID_STORE
@@ -20,7 +20,8 @@ def held_out_sets(src: list[str], directory: Path) -> list[EvalSet]:
     """The validation set and two test sets, of which the second is given, of a text with these sources."""
     block = PairBlock(range(len(src)), src, [f"target {number}" for number in range(len(src))])
     corpora = Corpora([Corpus("own", partial(iter, [block]))], [], {})
-    cleaned = _clean([Tally(corpora.train[0], True, 1.0)], DataConfig(), directory / "cleaned.arrow")
+    blocks = _clean(corpora.train, DataConfig(), directory / "cleaned.arrow")
+    cleaned = _count_cleaned(blocks, [Tally(corpora.train[0], True, 1.0)], DataConfig())
     valid, test, given = (
         EvalSet(name, store, is_held_out, [("src", "tgt")])
         for name, store, is_held_out in (("valid", VALID_STORE, True), ("a", "a.arrow", True), ("b", "b", False))
