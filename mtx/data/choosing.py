@@ -44,7 +44,7 @@ SIDES = {"src": 5, "tgt": 6}  # and the reason of a pair that shares it with a h
 Reasons = NDArray[np.uint8]
 
 _PART_BATCHES = 16  # about 260,000 pairs, whose comparison takes up to 200 bytes each
-_MAX_PARTS = 256  # which are open files; of a billion pairs, each has four million
+_MAX_PARTS = 200  # which are open files, of which macOS allows 256; of a billion pairs, each has five million
 
 
 @dataclass(frozen=True)
