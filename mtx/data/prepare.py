@@ -126,7 +126,7 @@ def prepare(
 
     Raises:
         UsageError: if text is missing or its sides are surely swapped, `data_dir` is not empty, the tokenizer lacks a
-            tag or the marks of terms, or the weights make an epoch too small or too large.
+            tag or the marks of terms, or the weights make an epoch too small.
         DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -138,15 +138,16 @@ def prepare(
         Tally(corpus, is_own=corpus in corpora.own_text, weight=corpus.weight or 1.0) for corpus in corpora.train
     ]
     with durable.new_directory(data_dir) as directory:
-        needs = {"cleaning": 0.0 if shards else _CLEANING_BYTES, "the store": _STORE_BYTES}
-        _announce_need(needs, corpora, directory)
+        needs = {} if shards else {"cleaning": _CLEANING_BYTES}
+        _announce_need({**needs, "the store": _STORE_BYTES}, corpora, directory)
         cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
-        with closing(
-            read_shards(shards, config, corpora) if shards else _clean(corpora.train, data, cleaned_path)
-        ) as blocks:
-            cleaned = _count_cleaned(blocks, tallies, data)
+        if shards:
+            cleaned = _count_cleaned(read_shards(shards, config, corpora), tallies, data)
+        else:
+            with closing(_clean(corpora.train, data, cleaned_path)) as blocks:
+                cleaned = _count_cleaned(blocks, tallies, data)
         _choose(cleaned, tallies, sets, corpora, data, reasons_path)
         _log_kept("cleaning", tallies)
         _require_directions({tally.corpus.languages for tally in tallies if tally.num_kept}, data)

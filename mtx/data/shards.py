@@ -6,13 +6,14 @@ join. It takes the blocks in the order of the text, so its data is that of one m
 Flow: corpora -> `write_shard` on each machine -> `read_shards` -> `prepare`.
 """
 
-import heapq
 import json
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,6 +83,7 @@ def write_shard(
     """Clean and encode a shard into `directory`, as a whole or not at all."""
     frames = [tokenizer.frame(*corpus.languages, corpus.tag) for corpus in corpora.train]
     work = partial(clean_and_encode, data=config.data, tokenizer=tokenizer, frames=frames)
+    origin = _describe_origin(config, corpora)  # first: what changes after it has changed
     lines = list[str]()
     with (
         durable.new_directory(shard_path(directory, number, num_shards)) as shard,
@@ -101,7 +103,7 @@ def write_shard(
 
         write_store(shard / _ENCODED, tokenizer.num_ids, [], encoded_batches())
         durable.write_text(shard / _BLOCKS, "".join(lines))
-        durable.write_json(shard / _ORIGIN, _describe_origin(config, corpora))
+        durable.write_json(shard / _ORIGIN, origin)
 
 
 def _describe_origin(config: Config, corpora: Corpora) -> durable.Json:
@@ -114,7 +116,7 @@ def _describe_origin(config: Config, corpora: Corpora) -> durable.Json:
     }
 
 
-def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[CleanedBlock, None, None]:
+def read_shards(directory: Path, config: Config, corpora: Corpora) -> Iterator[CleanedBlock]:
     """The blocks of all shards, in the order of the text.
 
     Raises:
@@ -140,11 +142,11 @@ def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[
             raise UsageError(
                 f"{path}: was made with other {' and '.join(different)}", "delete it, then make it with this command's"
             )
-    for _, block in heapq.merge(*map(_read_blocks_of, paths)):
-        yield block
+    blocks = sorted(chain.from_iterable(map(_read_blocks, paths)), key=itemgetter(0))
+    return (block for _, block in blocks)
 
 
-def _read_blocks_of(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:
+def _read_blocks(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:
     """The blocks of a shard, each after its place."""
     with (shard / _BLOCKS).open(encoding="ascii") as file:
         for number, line in enumerate(file):
