@@ -27,7 +27,7 @@ from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
 from mtx.data.token_store import Batch, write_store
 from mtx.data.tokenizer import Tokenizer, given_models
 from mtx.data.workers import map_in_workers
-from mtx.errors import UsageError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import disk, durable
 from mtx.storage.streams import progress
 
@@ -116,8 +116,8 @@ def _describe_origin(config: Config, corpora: Corpora) -> durable.Json:
     fixed = settings.fixed_settings(config)
     return {
         "settings": {section: fixed[section] for section in ("data", "tokenizer")},
-        "bytes": {str(path): path.stat().st_size for corpus in corpora.train for path in corpus.files},
-        "tokenizer": [durable.sha256(path) for path in given_models(config.tokenizer)],
+        "text files": {str(path): path.stat().st_size for corpus in corpora.train for path in corpus.files},
+        "tokenizer files": [durable.sha256(path) for path in given_models(config.tokenizer)],
     }
 
 
@@ -128,8 +128,14 @@ def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[
         UsageError: if shards are missing, or are of other text or settings.
         DamagedFileError: if a file of one is missing or has another size.
     """
-    names = [path.name for path in directory.iterdir() if _NAME.fullmatch(path.name)]
-    num_shards = max((int(name.partition("-of-")[2]) for name in names), default=0)
+    divisions = {int(match[1]) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
+    if len(divisions) != 1:
+        found = " and ".join(f"some of {num_shards}" for num_shards in sorted(divisions)) or "none"
+        raise UsageError(
+            f"{directory}: expected the shards of one N, got {found}",
+            "mtx prepare CONFIG --shard K/N makes one; delete those of another N",
+        )
+    [num_shards] = divisions
     paths = [shard_path(directory, number, num_shards) for number in range(1, num_shards + 1)]
     if missing := [number for number, path in enumerate(paths, 1) if not path.is_dir()]:
         shown = ", ".join(map(str, missing[:_MOST_SHOWN])) + (", …" if len(missing) > _MOST_SHOWN else "")
@@ -137,27 +143,27 @@ def read_shards(directory: Path, config: Config, corpora: Corpora) -> Generator[
             f"{directory}: {num_shards - len(missing)} of {num_shards} shards; missing {shown}",
             f"mtx prepare CONFIG --shard {missing[0]}/{num_shards}; without the folder, the text is prepared here",
         )
-    if len(names) > num_shards:
-        raise UsageError(f"{directory}: shards of several divisions", f"delete those that are not of {num_shards}")
     origin = _describe_origin(config, corpora)
-    for path in paths:
-        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
+    for number, path in enumerate(paths, 1):
+        hint = f"delete it, then mtx prepare CONFIG --shard {number}/{num_shards}"
+        try:
+            durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
+        except DamagedFileError as error:
+            error.help = hint
+            raise
         shard_origin = durable.read_json(path / _ORIGIN)
         if different := [name for name, value in origin.items() if shard_origin[name] != value]:
-            raise UsageError(
-                f"{path}: was made with other {' and '.join(different)}", "delete it, then make it with this command's"
-            )
+            raise UsageError(f"{path}: was made with other {' and '.join(different)}", hint)
     for _, corpus, groups, num_pairs, batch, path in heapq.merge(*map(_read_blocks_of, paths)):
         yield CleanedBlock(corpus, groups, num_pairs, batch, path)
 
 
 def _read_blocks_of(shard: Path) -> Iterator[list[Any]]:
     """The place of each block of a shard, then the fields of its `CleanedBlock`."""
-    with (shard / _BLOCKS).open(encoding="ascii") as file:
-        for line in file:
-            place, corpus, groups, num_pairs, batch = json.loads(line)
-            groups = {reason: PairGroup(**group) for reason, group in groups.items()}
-            yield [place, corpus, groups, num_pairs, batch, shard / _CLEANED]
+    for line in (shard / _BLOCKS).read_text(encoding="ascii").splitlines():  # no open file for each of many shards
+        place, corpus, groups, num_pairs, batch = json.loads(line)
+        groups = {reason: PairGroup(**group) for reason, group in groups.items()}
+        yield [place, corpus, groups, num_pairs, batch, shard / _CLEANED]
 
 
 def read_encoded(batch: CleanedBatch) -> Batch:
