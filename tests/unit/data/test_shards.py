@@ -203,9 +203,12 @@ def test_a_run_joins_its_shards_and_removes_them(config: Config, tmp_path: Path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files as Linux does")
-def test_more_shards_than_files_that_may_be_open(config: Config, tmp_path: Path) -> None:
+def test_more_shards_than_files_that_may_be_open(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import resource
 
+    monkeypatch.setattr(tables, "BLOCK_PAIRS", 10)
     make_shards(config, tmp_path / "shards", 20)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     in_use = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
