@@ -461,7 +461,7 @@ def _encode_train(
     text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path, has_shards: bool
 ) -> None:
     """Write the training store without the pairs that are too long; those of shards are encoded already."""
-    frames = [tokenizer.frame(*tally.corpus.languages, tally.corpus.tag) for tally in tallies]
+    frames = [tally.corpus.frame(tokenizer) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_kept, max_tokens=data.max_tokens, tokenizer=tokenizer, frames=frames, num_threads=threads)
 

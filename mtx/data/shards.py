@@ -83,7 +83,7 @@ def write_shard(
     config: Config, corpora: Corpora, tokenizer: Tokenizer, directory: Path, number: int, num_shards: int
 ) -> None:
     """Clean and encode a shard into `directory`, as a whole or not at all."""
-    frames = [tokenizer.frame(*corpus.languages, corpus.tag) for corpus in corpora.train]
+    frames = [corpus.frame(tokenizer) for corpus in corpora.train]
     work = partial(clean_and_encode, data=config.data, tokenizer=tokenizer, frames=frames)
     lines = list[str]()
     num_batches = 0

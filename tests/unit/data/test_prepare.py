@@ -367,8 +367,8 @@ def test_an_interruption_leaves_nothing(
 ) -> None:
     work = getattr(module, step)
 
-    def interrupted(*arguments: Any) -> None:
-        work(*arguments)
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        work(*arguments, **options)
         raise KeyboardInterrupt
 
     before = sorted(tmp_path.iterdir())
