@@ -112,6 +112,7 @@ def test_a_folder_is_divided_by_files_or_by_blocks(tmp_path: Path) -> None:
     write_folder(tmp_path / "texts", 5)
     config = make_config(tmp_path, train=("texts",))
     assert num_blocks(config, 2) == [6, 4] and num_blocks(config, 3) == [4, 4, 2]
+    assert num_blocks(config, 5) == [2] * 5
     assert num_blocks(config, 9) == [5, 5] + [0] * 7, "the first blocks of all files, and the second ones"
     report = compare(config, tmp_path, 2, 3, 5, 9)
     duplicates = report["dropped"]["duplicate"]
