@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from functools import partial
@@ -41,11 +40,10 @@ def with_tokenizer(settings: list[str], tmp_path: Path) -> list[str]:
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     section = PAGE.partition("\n## Preparing on several machines\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^ *```(\w+)\n(.*?)^ *```", section, re.MULTILINE | re.DOTALL)
-    blocks = [(language, textwrap.dedent(code).replace("64", "3")) for language, code in found]
-    languages = [language for language, _ in blocks]
-    learn, tokenizer, slurm, xargs, join = [code for _, code in blocks]
-    assert languages == ["bash", "yaml", "bash", "bash", "bash"] and "xargs -P2" in xargs
+    blocks = re.findall(r"^ *```bash\n(.*?)^ *```", section, re.MULTILINE | re.DOTALL)
+    learn, slurm, xargs, join = "".join(blocks).replace("64", "3").splitlines()
+    [tokenizer] = re.findall(r"`(tokenizer: {.*?})`", section)
+    assert "xargs -P2" in xargs
     for name, line in STAND_INS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
         (tmp_path / name).chmod(0o755)
