@@ -43,7 +43,7 @@ HELD_OUT = 4
 SIDES = {"src": 5, "tgt": 6}  # and the reason of a pair that shares it with a held-out one
 Reasons = NDArray[np.uint8]
 
-_PART_BATCHES = 16  # about 260,000 pairs, whose comparison takes up to 200 bytes each
+_PART_PAIRS = 1 << 18  # whose comparison takes up to 200 bytes each
 _MAX_PARTS = 200  # which are open files, of which macOS allows 256; of a billion pairs, each has five million
 
 
@@ -85,7 +85,8 @@ def mark_repeated(cleaned: list[CleanedBatch], duplicates: str, path: Path) -> R
     Returns:
         The reason of each pair, so far: the mapped file, in which `held_out` sets the other reasons.
     """
-    num_parts = min(_MAX_PARTS, 1 + len(cleaned) // _PART_BATCHES)
+    num_pairs = cleaned[-1].rows.stop if cleaned else 0
+    num_parts = min(_MAX_PARTS, 1 + num_pairs // _PART_PAIRS)
     parts = [path.with_name(f"{path.name}-{number}") for number in range(num_parts)]
     with ExitStack() as stack:
         reasons_file, *part_files = [stack.enter_context(disk.create(each)) for each in (path, *parts)]

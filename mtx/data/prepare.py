@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mtx.config.limits import MAX_WEIGHT
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.blocks import MISSING_VALUES, NOTICED, UNREAD_DATES, clean_block, drop_long, encode_kept, texts_of
@@ -56,7 +57,7 @@ _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and om
 _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
-WINDOW_PAIRS = 1 << 24  # of a window of an epoch, in text with more pairs; its order takes 270 MB
+WINDOW_PAIRS = 1 << 24  # of a window, in text with more pairs in an epoch; its order takes 270 MB
 # Bytes on the disk for each byte of text, of pairs with 145 bytes: while it is cleaned, and of the training store
 _CLEANING_BYTES = 1.65
 _STORE_BYTES = 1.85
@@ -144,7 +145,7 @@ def prepare(
         reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
         if shards:
-            cleaned = _count_cleaned(read_shards(shards, config, corpora), tallies, data)
+            cleaned = _count_cleaned(read_shards(shards, config, corpora, tokenizer), tallies, data)
         else:
             with closing(_clean(corpora.train, data, cleaned_path)) as blocks:
                 cleaned = _count_cleaned(blocks, tallies, data)
@@ -175,20 +176,21 @@ def prepare(
     return sources
 
 
-def prepare_shard(config: Config, directory: Path, number: int, num_shards: int) -> None:
-    """Make a shard of the training text in a folder of them; see `shards`.
+def prepare_shard(
+    config: Config, directory: Path, number: int, num_shards: int, tokenizer: Tokenizer | None = None
+) -> None:
+    """Make a shard of the training text in a folder of them; see `shards`, and `prepare` for the tokenizer.
 
     Raises:
         UsageError: if no tokenizer is given.
     """
-    if not config.tokenizer.model:
+    corpora, tokenizer = _find_text(config, tokenizer)
+    if not tokenizer:
         raise UsageError(
             "--shard needs a tokenizer that all shards have: tokenizer.model is not set",
             "learn one on a part of the text: mtx prepare CONFIG data.train=PART run_dir=DIR; "
             "then tokenizer.model=DIR/data/tokenizer.model",
         )
-    corpora, tokenizer = _find_text(config)
-    assert tokenizer is not None
     durable.make_directories(directory)
     _announce_need({"this shard": (_CLEANING_BYTES + _STORE_BYTES) / num_shards}, corpora, directory)
     write_shard(config, corpora, tokenizer, directory, number, num_shards)
@@ -212,9 +214,14 @@ def _announce_need(needs: dict[str, float], corpora: Corpora, directory: Path) -
     log.log(level, f"{sizes}; {free_bytes / 1e9:,.0f} GB are free")
 
 
-def _find_text(config: Config, tokenizer: Tokenizer | None = None) -> tuple[Corpora, Tokenizer | None]:
+def _find_text(config: Config, tokenizer: Tokenizer | None) -> tuple[Corpora, Tokenizer | None]:
     """The text, and the given tokenizer, if any, both checked; see `prepare`."""
     corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
+    for corpus in corpora.train:
+        if (corpus.weight or 0) > MAX_WEIGHT:
+            raise UsageError(
+                f"data.train: {corpus.name} has the weight {corpus.weight:g}; expected at most {MAX_WEIGHT:,}"
+            )
     _require_directions({corpus.languages for corpus in corpora.train}, config.data)
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer:
@@ -485,7 +492,7 @@ def _encode_train(
     text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path, has_shards: bool
 ) -> None:
     """Write the training store without the pairs that are too long; those of shards are encoded already."""
-    frames = [tokenizer.frame(*tally.corpus.languages, tally.corpus.tag) for tally in tallies]
+    frames = [tally.corpus.frame(tokenizer) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_kept, max_tokens=data.max_tokens, tokenizer=tokenizer, frames=frames, num_threads=threads)
 
@@ -500,7 +507,8 @@ def _encode_train(
 
     with closing(take_encoded() if has_shards else map_in_workers(encode, text.batches())) as results:
         weights = [tally.weight for tally in tallies]
-        window = WINDOW_PAIRS if text.num_pairs > WINDOW_PAIRS else None
+        num_pairs = sum(tally.weight * tally.num_kept for tally in tallies)  # of an epoch
+        window = WINDOW_PAIRS if num_pairs > WINDOW_PAIRS else None
         write_store(path, tokenizer.num_ids, weights, kept_pairs(results), window)
     _log_kept("encoding", tallies)
 

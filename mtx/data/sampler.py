@@ -160,6 +160,13 @@ class EpochOrder:
         """The number of pairs of an epoch."""
         return int(self._ends(epoch)[-1])
 
+    def mean_length(self, side: Side) -> float:
+        """The mean number of tokens of a side of the pairs of an epoch."""
+        sizes = side.blocks["size"]
+        if self._num_windows == 1:  # rounded as in mtx 1.0
+            return float(np.average(side.lengths, weights=self.weights.repeat(sizes)))
+        return float(self.weights @ side.block_tokens) / float(self.weights @ sizes)
+
     def rows(self, epoch: int, start: int, stop: int) -> npt.NDArray[Any]:
         """The pairs `start` to `stop` of an epoch, or to its end, as an array of `ROW`."""
         ends = self._ends(epoch)
@@ -280,10 +287,8 @@ class BatchSampler:
     """
 
     def __init__(self, order: EpochOrder, batch_tokens: int, max_tokens: int, encode: Encode | None = None):
-        src_tokens, tgt_tokens = (float(order.weights @ side.block_tokens) for side in (order.src, order.tgt))
-        num_pairs = float(order.weights @ order.src.blocks["size"])
-        self.tokens_per_sentence = tgt_tokens / num_pairs
-        self.ratio = src_tokens / num_pairs / self.tokens_per_sentence
+        self.tokens_per_sentence = order.mean_length(order.tgt)
+        self.ratio = order.mean_length(order.src) / self.tokens_per_sentence
         longest = max_tokens
         if encode is None and round(batch_tokens * self.ratio) < max_tokens:  # else it does not matter
             longest = int(order.src.lengths.max())

@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+from filelock import FileLock
 
 from mtx.config import settings
-from mtx.config.schema import Config
+from mtx.config.schema import Config, leaves
 from mtx.data.blocks import Place, clean_and_encode
 from mtx.data.choosing import CLEANED, CleanedBatch
 from mtx.data.sources import Corpora, Corpus
-from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
+from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup, join_names
 from mtx.data.token_store import Batch, write_store
-from mtx.data.tokenizer import Tokenizer, given_models
+from mtx.data.tokenizer import Tokenizer
 from mtx.data.workers import map_in_workers
-from mtx.errors import UsageError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import disk, durable
+from mtx.storage.run_files import size_and_time
 from mtx.storage.streams import progress
 
 _NAME = re.compile(r"\d{4,9}-of-(\d{4,9})")
@@ -80,51 +82,72 @@ def read_blocks(train: list[Corpus], number: int = 1, num_shards: int = 1) -> It
 def write_shard(
     config: Config, corpora: Corpora, tokenizer: Tokenizer, directory: Path, number: int, num_shards: int
 ) -> None:
-    """Clean and encode a shard into `directory`, as a whole or not at all."""
-    frames = [tokenizer.frame(*corpus.languages, corpus.tag) for corpus in corpora.train]
-    work = partial(clean_and_encode, data=config.data, tokenizer=tokenizer, frames=frames)
-    origin = _describe_origin(config, corpora)  # first: what changes after it has changed
+    """Clean and encode a shard into `directory`, as a whole or not at all, unless it is there.
+
+    Raises:
+        UsageError: if the one that is there is of other text or settings.
+    """
+    path = shard_path(directory, number, num_shards)
+    origin = _describe_origin(config, corpora, tokenizer)  # first: what changes after it has changed
+    work = partial(
+        clean_and_encode,
+        data=config.data,
+        tokenizer=tokenizer,
+        frames=[corpus.frame(tokenizer) for corpus in corpora.train],
+    )
     lines = list[str]()
-    with (
-        durable.new_directory(shard_path(directory, number, num_shards)) as shard,
-        closing(map_in_workers(work, read_blocks(corpora.train, number, num_shards))) as results,
-        disk.create(shard / _CLEANED) as file,
-        pa.ipc.new_file(file, CLEANED) as writer,
-        progress("preparing the shard", unit=f"blocks of at most {BLOCK_PAIRS:,} pairs") as update,
-    ):
+    with FileLock(directory / f"{path.name}.lock"):
+        if path.exists():
+            _check_shard(path, origin)
+            return
+        with (
+            durable.new_directory(path, f"{durable.TEMPORARY_PREFIX}{path.name}") as shard,
+            closing(map_in_workers(work, read_blocks(corpora.train, number, num_shards))) as results,
+            disk.create(shard / _CLEANED) as file,
+            pa.ipc.new_file(file, CLEANED) as writer,
+            progress("preparing the shard", unit=f"blocks of at most {BLOCK_PAIRS:,} pairs") as update,
+        ):
 
-        def encoded_batches() -> Iterator[Batch]:
-            for place, corpus, groups, cleaned, encoded in results:
-                counts = {reason: vars(group) for reason, group in groups.items()}
-                lines.append(json.dumps([place, corpus, counts, cleaned.num_rows]) + "\n")
-                writer.write_batch(cleaned)
-                yield encoded
-                update(1)
+            def encoded_batches() -> Iterator[Batch]:
+                for place, corpus, groups, cleaned, encoded in results:
+                    counts = {reason: vars(group) for reason, group in groups.items()}
+                    lines.append(json.dumps([place, corpus, counts, cleaned.num_rows]) + "\n")
+                    writer.write_batch(cleaned)
+                    yield encoded
+                    update(1)
 
-        write_store(shard / _ENCODED, tokenizer.num_ids, [], encoded_batches())
-        durable.write_text(shard / _BLOCKS, "".join(lines))
-        durable.write_json(shard / _ORIGIN, origin)
+            write_store(shard / _ENCODED, tokenizer.num_ids, [], encoded_batches())
+            durable.write_text(shard / _BLOCKS, "".join(lines))
+            durable.write_json(shard / _ORIGIN, origin)
 
 
-def _describe_origin(config: Config, corpora: Corpora) -> durable.Json:
-    """What all shards of a text have in common: the settings, the files and their sizes, and the tokenizer."""
-    fixed = settings.fixed_settings(config)
+def _describe_origin(config: Config, corpora: Corpora, tokenizer: Tokenizer | None) -> durable.Json:
+    """What all shards of a text have in common, by names for messages."""
+    fixed = dict(leaves(settings.fixed_settings(config)))
     return {
-        "settings": {section: fixed[section] for section in ("data", "tokenizer")},
-        "bytes": {str(path): path.stat().st_size for corpus in corpora.train for path in corpus.files},
-        "tokenizer": [durable.sha256(path) for path in given_models(config.tokenizer)],
+        **{key: value for key, value in fixed.items() if key.startswith(("data.", "tokenizer."))},
+        "text files": {str(path): size_and_time(path) for corpus in corpora.train for path in corpus.files},
+        "tokenizer": tokenizer.sha256() if tokenizer else None,
     }
 
 
-def read_shards(directory: Path, config: Config, corpora: Corpora) -> Iterator[CleanedBlock]:
+def read_shards(
+    directory: Path, config: Config, corpora: Corpora, tokenizer: Tokenizer | None
+) -> Iterator[CleanedBlock]:
     """The blocks of all shards, in the order of the text.
 
     Raises:
         UsageError: if shards are missing, or are of other text or settings.
         DamagedFileError: if a file of one is missing or has another size.
     """
-    names = [path.name for path in directory.iterdir() if _NAME.fullmatch(path.name)]
-    num_shards = max((int(name.partition("-of-")[2]) for name in names), default=0)
+    divisions = {int(match[1]) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
+    if len(divisions) != 1:
+        found = " and ".join(f"some of {num_shards}" for num_shards in sorted(divisions)) or "none"
+        raise UsageError(
+            f"{directory}: expected the shards of one N, got {found}",
+            "delete those of another N; mtx prepare CONFIG --shard K/N makes one",
+        )
+    [num_shards] = divisions
     paths = [shard_path(directory, number, num_shards) for number in range(1, num_shards + 1)]
     if missing := [number for number, path in enumerate(paths, 1) if not path.is_dir()]:
         shown = ", ".join(map(str, missing[:_MOST_SHOWN])) + (", …" if len(missing) > _MOST_SHOWN else "")
@@ -132,18 +155,25 @@ def read_shards(directory: Path, config: Config, corpora: Corpora) -> Iterator[C
             f"{directory}: {num_shards - len(missing)} of {num_shards} shards; missing {shown}",
             f"mtx prepare CONFIG --shard {missing[0]}/{num_shards}; without the folder, the text is prepared here",
         )
-    if len(names) > num_shards:
-        raise UsageError(f"{directory}: shards of several divisions", f"delete those that are not of {num_shards}")
-    origin = _describe_origin(config, corpora)
+    origin = _describe_origin(config, corpora, tokenizer)
     for path in paths:
-        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
-        shard_origin = durable.read_json(path / _ORIGIN)
-        if different := [name for name, value in origin.items() if shard_origin[name] != value]:
-            raise UsageError(
-                f"{path}: was made with other {' and '.join(different)}", "delete it, then make it with this command's"
-            )
+        _check_shard(path, origin)
     blocks = sorted(chain.from_iterable(map(_read_blocks, paths)), key=itemgetter(0))
     return (block for _, block in blocks)
+
+
+def _check_shard(path: Path, origin: durable.Json) -> None:
+    """Check that a shard is whole, and of this origin; see `read_shards`."""
+    number, num_shards = map(int, path.name.split("-of-"))
+    hint = f"delete it, then mtx prepare CONFIG --shard {number}/{num_shards}"
+    try:
+        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
+    except DamagedFileError as error:
+        error.help = hint
+        raise
+    shard_origin = durable.read_json(path / _ORIGIN)
+    if different := [name for name, value in origin.items() if shard_origin.get(name) != value]:
+        raise UsageError(f"{path}: was made with other {join_names(different)}", hint)
 
 
 def _read_blocks(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:

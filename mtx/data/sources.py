@@ -36,7 +36,7 @@ from mtx.data.tables import (
     log_once,
     read_text,
 )
-from mtx.data.tokenizer import given_models
+from mtx.data.tokenizer import Frame, Tokenizer, given_models
 from mtx.errors import DataError, MtxError, UsageError, first_line
 from mtx.formatting import counted, did_you_mean
 from mtx.storage import durable
@@ -78,6 +78,10 @@ class Corpus:
     def is_folder(self) -> bool:
         """Whether it is the text of a folder."""
         return bool(self.parts)
+
+    def frame(self, tokenizer: Tokenizer) -> Frame:
+        """The ids around its pairs."""
+        return tokenizer.frame(*self.languages, self.tag)
 
     def example(self, pairs: PairGroup) -> durable.Json:
         """The first of some pairs as report.json shows it, safe to print on a terminal; in a folder, with its file."""

@@ -117,8 +117,11 @@ class TokenStore:
                 batch = reader.get_batch(number)
                 if batch.num_rows:
                     batch.validate()
+                    corpus = batch["corpus"].to_numpy()
+                    if check_content and (corpus != corpus[0]).any():
+                        raise ValueError("a batch of several corpora")
                     numbers.append(number)
-                    corpora.append(batch["corpus"][0].as_py())
+                    corpora.append(corpus[0])
                     src_blocks.append(_find_block(file, batch["src_ids"], check_content))
                     tgt_blocks.append(_find_block(file, batch["tgt_ids"], check_content))
             id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())

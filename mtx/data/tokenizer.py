@@ -13,6 +13,7 @@ a control symbol of SentencePiece. Text never becomes a control id: `</s>` typed
 applied here and not in SentencePiece, whose own rules rewrite m² to m2.
 """
 
+import hashlib
 import io
 import math
 import re
@@ -39,7 +40,7 @@ from mtx.data.sentencepiece_models import (
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.formatting import did_you_mean
-from mtx.storage.durable import Json, read_json, write_bytes, write_json
+from mtx.storage.durable import Json, json_bytes, read_json, write_bytes, write_json
 from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import TOKENIZER_JSON
 from mtx.storage.text_files import replace_surrogates
@@ -224,6 +225,11 @@ class Tokenizer:
         for name, model in self.models.files.items():
             write_bytes(directory / name, model)
         write_json(directory / TOKENIZER_JSON, self._description())
+
+    def sha256(self) -> str:
+        """A hash of what `save` writes."""
+        content = b"".join([*self.models.files.values(), json_bytes(self._description())])
+        return hashlib.sha256(content).hexdigest()
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":

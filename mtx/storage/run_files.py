@@ -233,7 +233,7 @@ def describe_sources(paths: Iterable[Path]) -> durable.Json:
     files were.
     """
     files = [
-        {"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)}
+        {"path": str(path.absolute()), **size_and_time(path), "sha256": durable.sha256(path)}
         for path in dict.fromkeys(paths)
     ]
     return {"files": files}
@@ -261,7 +261,8 @@ def _read_record(record: Path) -> list[tuple[Path, durable.Json]]:
         return [(record, {})]
 
 
-def _size_and_time(path: Path) -> dict[str, int]:
+def size_and_time(path: Path) -> dict[str, int]:
+    """The size of a file, and when it was changed: equal as long as nobody writes it."""
     status = path.stat()
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
@@ -269,7 +270,7 @@ def _size_and_time(path: Path) -> dict[str, int]:
 def _differs(path: Path, entry: durable.Json) -> bool:
     """Whether a file differs; its content is read only if its size or its time has changed."""
     try:
-        if _size_and_time(path).items() <= entry.items():
+        if size_and_time(path).items() <= entry.items():
             return False
         return durable.sha256(path) != entry.get("sha256")
     except (OSError, ValueError):  # missing, or no possible path

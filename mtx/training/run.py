@@ -186,8 +186,8 @@ def prepare_shard(config: Config, name: str) -> Path:
     path = shard_path(paths.shards, number, num_shards)
     if is_prepared(paths.data):
         raise UsageError(f"{paths.data}: the text of this run is prepared already", "use another run_dir=DIR")
-    if not path.exists():
-        preparation.prepare_shard(config, paths.shards, number, num_shards)
+    initial = load_initial(config, paths)
+    preparation.prepare_shard(config, paths.shards, number, num_shards, initial.tokenizer if initial else None)
     return path
 
 
@@ -214,8 +214,7 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
         shards = paths.shards if paths.shards.exists() else None
         tokenizer = initial.tokenizer if initial else None
         durable.write_json(paths.sources, preparation.prepare(config, paths.data, tokenizer, shards))
-        if shards:
-            durable.remove_tree(shards)
+    durable.remove_tree(paths.shards)
     data = load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(config.training, initial.tokenizer, data.tokenizer)

@@ -121,7 +121,7 @@ def all_outcomes(directory: Path) -> str:
 
 
 def set_parts(patch: pytest.MonkeyPatch, num_parts: int) -> None:
-    patch.setattr(choosing, "_PART_BATCHES", 1)
+    patch.setattr(choosing, "_PART_PAIRS", 1)
     patch.setattr(choosing, "_MAX_PARTS", num_parts)
 
 

@@ -182,14 +182,14 @@ def test_an_epoch_is_judged_by_what_is_left_of_it(tmp_path: Path, train_text: li
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("weight", [10_001, 1e30, 1e308])
-def test_weights_that_make_an_epoch_too_large_are_refused(tmp_path: Path, weight: float) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text(f"data: {{src: en, tgt: de, train: [{{name: a.tsv, weight: {weight!r}}}]}}")
-    with pytest.raises(
-        UsageError, match=rf"data.train\[0\].weight: expected at most 10000, got {re.escape(repr(weight))}"
-    ):
-        settings.resolve(str(path), [])
+@pytest.mark.parametrize("weight", [1_000_001, 1e30, 1e308])
+def test_weights_that_make_an_epoch_too_large_are_refused(
+    tmp_path: Path, train_text: list[Pair], weight: float
+) -> None:
+    expected = re.escape(f"data.train: train has the weight {weight:g}; expected at most 1,000,000")
+    with pytest.raises(UsageError, match=f"^{expected}$"):
+        run(tmp_path, *GIVEN, train=(TrainText(name="train", weight=weight),))
+    assert not (tmp_path / "out").exists()
 
 
 def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:
@@ -368,8 +368,8 @@ def test_an_interruption_leaves_nothing(
 ) -> None:
     work = getattr(module, step)
 
-    def interrupted(*arguments: Any) -> None:
-        work(*arguments)
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        work(*arguments, **options)
         raise KeyboardInterrupt
 
     before = sorted(tmp_path.iterdir())
