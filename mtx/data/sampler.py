@@ -88,7 +88,13 @@ class Side:
     @property
     def lengths(self) -> Lengths:
         """The tokens of every sentence, as a new array."""
-        return self.locate(np.arange(self.num_sentences))[1]
+        return np.concatenate([np.empty(0, np.int32), *map(self.block_lengths, range(len(self.blocks)))])
+
+    def block_lengths(self, block: int) -> Lengths:
+        """The tokens of the sentences of a block."""
+        size, _, place = self.blocks[block].tolist()
+        lengths: Lengths = np.diff(self.offsets[place : place + size + 1]).astype(np.int32)
+        return lengths
 
     def blocks_of(self, numbers: Ints) -> Ints:
         """The number of the block of each of these sentences."""
@@ -96,11 +102,10 @@ class Side:
 
     def locate(self, numbers: Ints) -> tuple[Ints, Lengths]:
         """Where the sentences with these numbers start in `tokens`, and their lengths."""
-        block_numbers = self.blocks_of(numbers)
-        blocks = self.blocks[block_numbers]
-        places = blocks["offset_place"] + numbers - self.first_sentences[block_numbers]
+        blocks = self.blocks_of(numbers)
+        places = self.blocks["offset_place"][blocks] + numbers - self.first_sentences[blocks]
         starts = self.offsets[places]
-        return blocks["token_place"] + starts, (self.offsets[places + 1] - starts).astype(np.int32)
+        return self.blocks["token_place"][blocks] + starts, (self.offsets[places + 1] - starts).astype(np.int32)
 
     def gather(self, numbers: Ints) -> "Side":
         """The sentences with these numbers, their ids copied one after the other."""
@@ -163,7 +168,7 @@ class EpochOrder:
     def mean_length(self, side: Side) -> float:
         """The mean number of tokens of a side of the pairs of an epoch."""
         sizes = side.blocks["size"]
-        if self._num_windows == 1:  # rounded as in mtx 1.0
+        if self._num_windows == 1 and self._is_weighted:  # rounded as in mtx 1.0
             return float(np.average(side.lengths, weights=self.weights.repeat(sizes)))
         return float(self.weights @ side.block_tokens) / float(self.weights @ sizes)
 
@@ -217,11 +222,10 @@ class EpochOrder:
         for block, count in zip(blocks.tolist(), counts.tolist(), strict=True):
             first, stop = self.src.first_sentences[block : block + 2]
             chosen = slice(None) if count == stop - first else rng.permutation(stop - first)[:count]
-            pairs = np.arange(first, stop)[chosen]
             block_rows = rows[start : start + count]
-            block_rows["pair"] = pairs
-            block_rows["src"] = self.src.locate(pairs)[1]
-            block_rows["tgt"] = self.tgt.locate(pairs)[1]
+            block_rows["pair"] = np.arange(first, stop)[chosen]
+            block_rows["src"] = self.src.block_lengths(block)[chosen]
+            block_rows["tgt"] = self.tgt.block_lengths(block)[chosen]
             start += count
         if self._num_windows == 1 and self._is_weighted:
             draws = np.random.default_rng((self._seed, epoch)).random(len(rows))

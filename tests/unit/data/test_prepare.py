@@ -192,6 +192,15 @@ def test_weights_that_make_an_epoch_too_large_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("weight, has_windows", [(1.0, False), (1.3, False), (1.4, True)])
+def test_an_epoch_of_many_pairs_has_windows(
+    tmp_path: Path, train_text: list[Pair], monkeypatch: pytest.MonkeyPatch, weight: float, has_windows: bool
+) -> None:
+    monkeypatch.setattr(module, "WINDOW_PAIRS", 400)  # of 300 pairs
+    store = run(tmp_path, *GIVEN, train=(TrainText(name="train", weight=weight),)).train
+    assert (store.window == 400) == has_windows == (b"window" in (tmp_path / "out" / "train.arrow").read_bytes())
+
+
 def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:
     long = " ".join(["abc"] * 300)
     spaced = (f" {train_text[8][0]}\x0c", train_text[8][1])

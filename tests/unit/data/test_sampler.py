@@ -168,6 +168,16 @@ def test_the_mean_of_an_epoch_counts_each_pair_as_often_as_it_occurs() -> None:
     assert sampler_of(src, tgt, weights, 1, 100).tokens_per_sentence == 22.5
 
 
+def test_means_are_rounded_as_in_version_1_0() -> None:
+    """The source budget follows from them, and with it the steps of a run that resumes."""
+    for seed in range(50):
+        src, tgt = random_lengths(300, seed)
+        weights = np.random.default_rng(seed).uniform(0, 3, 300)
+        plan = sampler(src, tgt, 100, weights)
+        mean = float(np.average(tgt, weights=weights))
+        assert (plan.tokens_per_sentence, plan.ratio) == (mean, float(np.average(src, weights=weights)) / mean)
+
+
 def digest(*arrays: Any) -> str:
     return sha256(b"".join(np.asarray(array, np.int64).tobytes() for array in arrays)).hexdigest()[:16]
 

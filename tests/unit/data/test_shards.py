@@ -15,6 +15,7 @@ from mtx.data import shards, tables, workers
 from mtx.data.prepare import prepare, prepare_shard
 from mtx.data.shards import read_blocks
 from mtx.data.sources import find_corpora
+from mtx.data.tokenizer import given_tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
 from mtx.training.run import prepare_only
@@ -227,6 +228,15 @@ def test_a_shard_is_made_once(config: Config) -> None:
     assert make_run(config, "1/2") == shard and (shard / "mark").exists()
 
 
+def test_a_shard_for_an_adaptation_has_the_tokenizer_of_its_model(config: Config, tmp_path: Path) -> None:
+    tokenizer = given_tokenizer(config.tokenizer)
+    adaptation = config.model_copy(update={"tokenizer": TokenizerConfig()})
+    prepare_shard(adaptation, tmp_path / "shards", 1, 1, tokenizer)
+    prepare(adaptation, tmp_path / "joined", tokenizer, tmp_path / "shards")
+    prepare(adaptation, tmp_path / "whole", tokenizer)
+    assert content(tmp_path / "joined") == content(tmp_path / "whole")
+
+
 def test_missing_shards_are_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_MOST_SHOWN", 2)
     make_run(config, "2/5", "4/5")
@@ -259,6 +269,12 @@ def add_a_line(config: Config) -> Config:
     return config
 
 
+def replace_text(config: Config) -> Config:
+    path = Path(str(config.data.dir)) / "more.xx"
+    path.write_text(path.read_text().upper())
+    return config
+
+
 def change_tokenizer(config: Config) -> Config:
     [model] = map(Path, config.tokenizer.model)
     shutil.rmtree(model.parent)
@@ -269,14 +285,21 @@ def change_tokenizer(config: Config) -> Config:
 
 @pytest.mark.parametrize(
     "change, name",
-    [(change_settings, "data.max_tokens"), (add_a_line, "text files"), (change_tokenizer, "tokenizer")],
+    [
+        (change_settings, "data.max_tokens"),
+        (add_a_line, "text files"),
+        (replace_text, "text files"),
+        (change_tokenizer, "tokenizer"),
+    ],  # fmt: skip
 )
 def test_a_shard_of_other_text_or_settings(change: Callable[[Config], Config], name: str, config: Config) -> None:
     make_run(config, "1/2")
     changed = change(config)
     make_run(changed, "2/2")
     problem = f"0001-of-0002: was made with other {name}"
-    refused(problem, "delete it, then mtx prepare CONFIG --shard 1/2", lambda: prepare_only(changed))
+    hint = "delete it, then mtx prepare CONFIG --shard 1/2"
+    refused(problem, hint, lambda: prepare_only(changed))
+    refused(problem, hint, lambda: make_run(changed, "1/2"))
 
 
 @pytest.mark.parametrize("name", ["cleaned.arrow", "encoded.arrow", "blocks.jsonl"])

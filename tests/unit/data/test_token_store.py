@@ -128,6 +128,14 @@ def test_the_pairs_of_a_corpus_are_numbered_from_zero(tmp_path: Path) -> None:
     assert store.take_corpora([]).num_pairs == 0 and store.take_corpora([]).src_texts() == []
 
 
+@pytest.mark.parametrize("corpora", [[0, 1], [0, None]])
+def test_a_batch_of_several_corpora_is_refused(tmp_path: Path, corpora: list[int | None]) -> None:
+    batch = store_batch(9, [[1, 0]] * 2, [[1, 0]] * 2, [1, 2], corpora, ["a"] * 2, ["b"] * 2)
+    write_store(tmp_path / "a.arrow", 9, [1.0, 1.0], [batch])
+    with pytest.raises(DamagedFileError, match="is not a readable store of token ids"):
+        TokenStore.load(tmp_path / "a.arrow")
+
+
 def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
     """One byte after another is broken: the store is refused, or every id that it names lies inside the file."""
     path, src = tmp_path / "a.arrow", sentences(20, 50, 1)
