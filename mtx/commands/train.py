@@ -235,7 +235,9 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
 def prepare(
     settings: list[str] | None = SETTINGS,
     download_only: bool = flag("--download-only", "Only find or download the corpora."),
-    shard: str | None = option("K/N", "Prepare only the Kth of N parts; when all are made, run it without --shard."),
+    shard: str | None = option(
+        "K/N", "Prepare only the Kth of N parts; once all are made, run without it to join them."
+    ),
 ) -> None:
     """Prepare the text of a run without training.
 

@@ -193,7 +193,7 @@ class TrainText(Section):
 
     name: PathText
     """local name or file, as in data.train"""
-    weight: PositiveFloat | None = 1.0
+    weight: Annotated[float, Field(gt=0, le=limits.MAX_WEIGHT)] | None = 1.0
     """how often each pair is used per epoch; null (as for a name alone): 1, but with training.init_from the other
     corpora are used at most as often as the first"""
     tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = None

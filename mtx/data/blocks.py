@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from mtx.config.schema import DataConfig
 from mtx.data.bilingual import UNREAD_DATE
 from mtx.data.choosing import CLEANED
-from mtx.data.cleaning import clean_pair, hash_texts, is_missing_value
+from mtx.data.cleaning import Mask, clean_pair, hash_texts, is_missing_value
 from mtx.data.markup import strip_codes
 from mtx.data.tables import PairBlock, PairGroup
 from mtx.data.token_store import Batch, store_batch
@@ -26,14 +26,16 @@ UNREAD_DATES = "unread_dates"
 NOTICED = (MISSING_VALUES, UNREAD_DATES)  # no reasons to drop a pair
 
 
-def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
-    """Clean a block of pairs, given with the number of its corpus.
+def clean_block(
+    block: tuple[Place, int, PairBlock], data: DataConfig
+) -> tuple[Place, int, dict[str, PairGroup], Batch]:
+    """Clean a block of pairs, given with its place and the number of its corpus.
 
     Returns:
-        The corpus number, the dropped pairs by reason and those with one of `NOTICED`, and a batch of `CLEANED` with
-        all that are not dropped.
+        Its place and corpus number, the dropped pairs by reason and those with one of `NOTICED`, and a batch of
+        `CLEANED` with all that are not dropped.
     """
-    number, pairs = block
+    place, number, pairs = block
     rows = list[tuple[int, str, str, int]]()
     groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.skipped.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
@@ -54,7 +56,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     corpora = [number] * len(rows)
     files = [pairs.file] * len(rows)
     columns = [lines, corpora, files, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
-    return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
+    return place, number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
 def encode_block(batch: Batch, tokenizer: Tokenizer, frame: Frame, num_threads: int = 1) -> Batch:
@@ -70,27 +72,28 @@ def encode_block(batch: Batch, tokenizer: Tokenizer, frame: Frame, num_threads: 
     return store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
 
 
-def drop_long(batch: Batch, encoded: Batch, max_tokens: int) -> tuple[int, Batch, PairGroup]:
-    """Drop the pairs with more than `max_tokens` ids on a side.
-
-    Returns:
-        The number of the corpus, the encoded pairs that are left, and the dropped pairs.
-    """
+def find_long(encoded: Batch, max_tokens: int) -> Mask:
+    """Whether a side of each pair has more than `max_tokens` ids."""
     lengths = [pc.list_value_length(encoded[name]).to_numpy() for name in ("src_ids", "tgt_ids")]
-    is_long = np.maximum(*lengths) > max_tokens
-    return batch["corpus"][0].as_py(), encoded.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+    is_long: Mask = np.maximum(*lengths) > max_tokens
+    return is_long
 
 
 def encode_kept(
     batch: Batch, tokenizer: Tokenizer, frames: list[Frame], max_tokens: int, num_threads: int
 ) -> tuple[int, Batch, PairGroup]:
-    """Encode a batch that is not empty, without the pairs that are too long; see `encode_block` and `drop_long`.
+    """Encode a batch that is not empty, without the pairs that are too long; see `encode_block` and `find_long`.
 
     Args:
         frames: the frame of each corpus.
+
+    Returns:
+        The number of the corpus, the encoded pairs that are left, and those that are too long.
     """
-    frame = frames[batch["corpus"][0].as_py()]
-    return drop_long(batch, encode_block(batch, tokenizer, frame, num_threads), max_tokens)
+    corpus = batch["corpus"][0].as_py()
+    encoded = encode_block(batch, tokenizer, frames[corpus], num_threads)
+    is_long = find_long(encoded, max_tokens)
+    return corpus, encoded.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
 def clean_and_encode(
@@ -99,10 +102,9 @@ def clean_and_encode(
     """Clean a block of `read_blocks`, and encode what is left; see `clean_block` and `encode_block`.
 
     Returns:
-        Its place, what `clean_block` returns, and its encoded pairs.
+        What `clean_block` returns, and its encoded pairs.
     """
-    place, number, pairs = block
-    number, groups, batch = clean_block((number, pairs), data)
+    place, number, groups, batch = clean_block(block, data)
     return place, number, groups, batch, encode_block(batch, tokenizer, frames[number])
 
 

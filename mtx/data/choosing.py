@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mtx.data.cleaning import Hashes, choose_translations, find_first, hash_pairs
+from mtx.data.cleaning import Hashes, Mask, choose_translations, find_first, hash_pairs
 from mtx.data.token_store import Batch
 from mtx.storage import disk
 
@@ -52,8 +52,8 @@ class CleanedBatch:
     """Where a batch of `CLEANED` is. A list of them, in the order of the text, stands for all cleaned pairs.
 
     Attributes:
-        number: its place in the Arrow file `path`.
-        corpus, direction: the numbers of those of its pairs.
+        number: its index in the Arrow file `path`.
+        corpus, direction: the numbers of the corpus and the direction of its pairs.
         rows: the places of its pairs among all cleaned pairs.
     """
 
@@ -70,9 +70,14 @@ class CleanedBatch:
         with pa.OSFile(os.fsencode(self.path)) as file:
             return pa.ipc.open_file(file, options=options).get_batch(self.number)
 
-    def is_side_in(self, side: str, hashes: Hashes) -> Any:
-        """Whether the hash of a side is one of these; a mask of the pairs."""
-        return np.asarray(pc.is_in(self.read([f"{side}_hash"])[0], pa.array(hashes)))
+    def hashes(self, side: str) -> Any:
+        """Read the hashes of a side, as an Arrow array."""
+        return self.read([f"{side}_hash"])[0]
+
+
+def are_in(values: Any, hashes: Hashes) -> Mask:
+    """Whether each value of an Arrow array is one of these hashes."""
+    return np.asarray(pc.is_in(values, pa.array(hashes)))
 
 
 def mark_repeated(cleaned: list[CleanedBatch], duplicates: str, path: Path) -> Reasons:

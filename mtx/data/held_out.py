@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig
-from mtx.data.choosing import HELD_OUT, SIDES, USED, CleanedBatch, Reasons
+from mtx.data.choosing import HELD_OUT, SIDES, USED, CleanedBatch, Reasons, are_in
 from mtx.data.cleaning import Hashes, clean_pair, hash_texts
 from mtx.data.languages import Languages
 from mtx.data.markup import clean_text
@@ -159,7 +159,7 @@ def _take_pairs(batches: list[CleanedBatch], side: str, hashes: Hashes, reasons:
     """Hold out the pairs with these hashes on a side that are not repeated; returns their text."""
     lines, src, tgt = list[int](), list[str](), list[str]()
     for batch in batches:
-        is_in_set = np.isin(reasons[batch.rows], [USED, HELD_OUT]) & batch.is_side_in(side, hashes)
+        is_in_set = np.isin(reasons[batch.rows], [USED, HELD_OUT]) & are_in(batch.hashes(side), hashes)
         if is_in_set.any():
             reasons[batch.rows][is_in_set] = HELD_OUT
             in_set = batch.read().filter(pa.array(is_in_set))
@@ -192,11 +192,12 @@ def drop_shared_sides(
     for batch in cleaned:
         batch_reasons = reasons[batch.rows]  # a view
         is_left = np.isin(batch_reasons, [USED, HELD_OUT])
+        sides = {side: batch.hashes(side) for side in SIDES}
         for side, reason in SIDES.items():
-            is_dropped = (batch_reasons == USED) & batch.is_side_in(side, held_out_hashes[side])
+            is_dropped = (batch_reasons == USED) & are_in(sides[side], held_out_hashes[side])
             batch_reasons[is_dropped] = reason
         for eval_set, hashes in configured:
-            is_leak = is_left & (batch.is_side_in("src", hashes["src"]) | batch.is_side_in("tgt", hashes["tgt"]))
+            is_leak = is_left & (are_in(sides["src"], hashes["src"]) | are_in(sides["tgt"], hashes["tgt"]))
             if is_leak.any():
                 if not eval_set.leaks["train_pairs"]:
                     first = PairGroup.of(batch.read(), is_leak)

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtx.config.limits import MAX_WEIGHT
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
-from mtx.data.blocks import MISSING_VALUES, NOTICED, UNREAD_DATES, clean_block, drop_long, encode_kept, texts_of
+from mtx.data.blocks import MISSING_VALUES, NOTICED, UNREAD_DATES, clean_block, encode_kept, find_long, texts_of
 from mtx.data.choosing import CLEANED, HELD_OUT, REASONS, SIDES, USED, CleanedBatch, mark_repeated
 from mtx.data.cleaning import (
     NOT_UTF8,
@@ -57,12 +56,14 @@ _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and om
 _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
-WINDOW_PAIRS = 1 << 24  # of a window, in text with more pairs in an epoch; its order takes 270 MB
+WINDOW_PAIRS = (
+    1 << 24
+)  # of a window, in text with more pairs in an epoch; its order takes 270 MB, and twice that for a moment
 # Bytes on the disk for each byte of text, of pairs with 145 bytes: while it is cleaned, and of the training store
 _CLEANING_BYTES = 1.65
 _STORE_BYTES = 1.85
 _GZIP_RATIO = 3  # bytes of text for each byte of a gzip file
-_LARGE_BYTES = 1e9  # on the disk, from which on the need is logged
+_LARGE_BYTES = 1e10  # on the disk, from which on the need is logged
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 # A corpus is refused if more pairs, and a larger share, are not UTF-8
 _FEW_NOT_UTF8 = 10
@@ -140,7 +141,7 @@ def prepare(
     ]
     with durable.new_directory(data_dir) as directory:
         needs = {} if shards else {"cleaning": _CLEANING_BYTES}
-        _announce_need({**needs, "the store": _STORE_BYTES}, corpora, directory)
+        _log_disk_need({**needs, "the store": _STORE_BYTES}, corpora, directory)
         cleaned_path = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         reasons_path = directory / f"{durable.TEMPORARY_PREFIX}reasons"
         sets = list(read_sets(corpora, data))
@@ -187,23 +188,25 @@ def prepare_shard(
     corpora, tokenizer = _find_text(config, tokenizer)
     if not tokenizer:
         raise UsageError(
-            "--shard needs a tokenizer that all shards have: tokenizer.model is not set",
+            "--shard needs a given tokenizer, the same for all shards: tokenizer.model is not set",
             "learn one on a part of the text: mtx prepare CONFIG data.train=PART run_dir=DIR; "
             "then tokenizer.model=DIR/data/tokenizer.model",
         )
     durable.make_directories(directory)
-    _announce_need({"this shard": (_CLEANING_BYTES + _STORE_BYTES) / num_shards}, corpora, directory)
+    _log_disk_need({"the text in shards": _CLEANING_BYTES + _STORE_BYTES}, corpora, directory)
     write_shard(config, corpora, tokenizer, directory, number, num_shards)
 
 
-def _announce_need(needs: dict[str, float], corpora: Corpora, directory: Path) -> None:
+def _log_disk_need(needs: dict[str, float], corpora: Corpora, directory: Path) -> None:
     """Log how much disk large text will take, before hours of work.
 
     Args:
         needs: for each purpose, how many bytes it takes for each byte of text.
         directory: on the disk.
     """
-    files = {path for corpus in corpora.train for path in corpus.files}
+    files = [
+        path for corpus in corpora.train for path in corpus.files
+    ]  # a file of several directions is written in each
     num_bytes = sum(path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1) for path in files)
     needed_bytes = num_bytes * sum(needs.values())
     if needed_bytes < _LARGE_BYTES:
@@ -217,11 +220,6 @@ def _announce_need(needs: dict[str, float], corpora: Corpora, directory: Path) -
 def _find_text(config: Config, tokenizer: Tokenizer | None) -> tuple[Corpora, Tokenizer | None]:
     """The text, and the given tokenizer, if any, both checked; see `prepare`."""
     corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
-    for corpus in corpora.train:
-        if (corpus.weight or 0) > MAX_WEIGHT:
-            raise UsageError(
-                f"data.train: {corpus.name} has the weight {corpus.weight:g}; expected at most {MAX_WEIGHT:,}"
-            )
     _require_directions({corpus.languages for corpus in corpora.train}, config.data)
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer:
@@ -260,13 +258,12 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
 
 def _clean(train: list[Corpus], data: DataConfig, path: Path) -> Generator[CleanedBlock, None, None]:
     """Write the pairs that pass every filter to `path`, a batch for each block."""
-    items = ((corpus, block) for _, corpus, block in read_blocks(train))
     with (
-        closing(map_in_workers(partial(clean_block, data=data), items)) as results,
+        closing(map_in_workers(partial(clean_block, data=data), read_blocks(train))) as results,
         disk.create(path) as file,
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
-        for number, (corpus, groups, batch) in enumerate(_show_progress(results, "cleaning")):
+        for number, (_, corpus, groups, batch) in enumerate(_show_progress(results, "cleaning")):
             writer.write_batch(batch)
             yield CleanedBlock(corpus, groups, batch.num_rows, path, number)
 
@@ -503,7 +500,10 @@ def _encode_train(
 
     def take_encoded() -> Generator[tuple[int, Batch, PairGroup], None, None]:
         for batch, rows in text.rows():
-            yield drop_long(batch.read().take(rows), read_encoded(batch).take(rows), data.max_tokens)
+            encoded = read_encoded(batch).take(rows)
+            is_long = find_long(encoded, data.max_tokens)
+            too_long = PairGroup.of(batch.read().take(rows), is_long) if is_long.any() else PairGroup(0, 0, "", "")
+            yield batch.corpus, encoded.filter(pa.array(~is_long)), too_long
 
     with closing(take_encoded() if has_shards else map_in_workers(encode, text.batches())) as results:
         weights = [tally.weight for tally in tallies]

@@ -7,7 +7,6 @@ Flow: lengths in the token store -> `EpochOrder`, windows of pairs in random ord
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -35,7 +34,7 @@ class SamplerState:
     index: int = 0
 
 
-# Consecutive sentences of a side: their number, and where their ids begin in `tokens` and `offsets`
+# Consecutive sentences of a side: their number, where their ids begin in `tokens`, and their offsets in `offsets`
 BLOCK = np.dtype([("size", np.int64), ("token_place", np.int64), ("offset_place", np.int64)])
 
 
@@ -121,10 +120,9 @@ class Side:
 
 
 def join(sides: Sequence[Side]) -> Side:
-    """The sentences of several sides, one after the other, as one block of copied ids."""
-    parts = [side.gather(np.arange(side.num_sentences)) for side in sides]
-    lengths = np.concatenate([part.lengths for part in parts])
-    return Side.cut(np.concatenate([part.tokens for part in parts]), lengths)
+    """The sentences of several sides that `Side.cut` made, one after the other."""
+    lengths = np.concatenate([side.lengths for side in sides])
+    return Side.cut(np.concatenate([side.tokens for side in sides]), lengths)
 
 
 # A pair of an epoch's order: its number in the token store, and its tokens on both sides
@@ -135,9 +133,9 @@ class EpochOrder:
     """The pairs of each epoch in their random order, a function of the seed and the epoch.
 
     An epoch is divided into windows, so that its order takes a bounded amount of memory, and a text larger than memory
-    is read a window at a time. A window is a random permutation of its pairs. Several windows share the blocks: of as
-    many neighbouring blocks as there are windows, each window gets one, at random. So every window has pairs from all
-    parts of the text, and as many.
+    is read a window at a time. A window is a random permutation of its pairs. With W windows, each group of W
+    neighbouring blocks gives one block to each window, at random. So every window has about as many pairs as the
+    others, from all parts of the text.
 
     Args:
         src, tgt: the sides of the text, with the same blocks.
@@ -152,14 +150,14 @@ class EpochOrder:
         self.src = src
         self.tgt = tgt
         self.weights = weights
-        self._is_weighted = (weights != 1).any()
         self._seed = seed
         num_pairs = weights @ src.blocks["size"]
         self._num_windows = max(1, ceil(num_pairs / window_pairs))
+        # By their weights: in one window as in mtx 1.0, where several draw blocks
+        self._draws_pairs = self._num_windows == 1 and (weights != 1).any()
         self._deal = lru_cache(maxsize=2)(self._deal_blocks)
         self._ends = lru_cache(maxsize=8)(self._find_ends)
-        self._thread = ThreadPoolExecutor(1, "mtx-order")
-        self._window = lru_cache(maxsize=2)(lambda index: self._thread.submit(self._draw_window, index))
+        self._window = lru_cache(maxsize=1)(self._draw_window)
 
     def num_pairs(self, epoch: int) -> int:
         """The number of pairs of an epoch."""
@@ -168,7 +166,7 @@ class EpochOrder:
     def mean_length(self, side: Side) -> float:
         """The mean number of tokens of a side of the pairs of an epoch."""
         sizes = side.blocks["size"]
-        if self._num_windows == 1 and self._is_weighted:  # rounded as in mtx 1.0
+        if self._draws_pairs:  # rounded as in mtx 1.0
             return float(np.average(side.lengths, weights=self.weights.repeat(sizes)))
         return float(self.weights @ side.block_tokens) / float(self.weights @ sizes)
 
@@ -178,19 +176,16 @@ class EpochOrder:
         parts = [np.empty(0, ROW)]
         while start < min(stop, ends[-1]):
             number = int(ends.searchsorted(start, side="right"))
-            index = epoch * self._num_windows + number
-            window = self._window(index).result()
+            window = self._window(epoch, number)
             window_start = int(ends[number]) - len(window)
             parts.append(window[start - window_start : stop - window_start])
-            if start > window_start + len(window) // 2:
-                self._window(index + 1)  # is drawn while the rest of this one is used
             start += len(parts[-1])
         return np.concatenate(parts)
 
     def _find_ends(self, epoch: int) -> Ints:
         """The number of pairs of an epoch up to the end of each window."""
-        if self._num_windows == 1 and self._is_weighted:  # each of its pairs is drawn
-            return np.array([len(self._window(epoch).result())])
+        if self._draws_pairs:  # each of its pairs is drawn
+            return np.array([len(self._window(epoch, 0))])
         return np.cumsum([counts.sum() for _, counts in self._deal(epoch)])
 
     def _deal_blocks(self, epoch: int) -> list[tuple[Ints, Ints]]:
@@ -199,7 +194,7 @@ class EpochOrder:
         blocks = np.arange(len(sizes))
         counts = sizes
         rng = np.random.default_rng((self._seed, epoch))
-        if self._num_windows > 1 and self._is_weighted:  # a block occurs whole, by its weight, and once more in part
+        if not self._draws_pairs:  # a block occurs whole, by its weight, and once more in part
             num_whole = np.floor(self.weights).astype(np.int64)
             parts = np.floor((self.weights - num_whole) * sizes + rng.random(len(sizes))).astype(np.int64)
             blocks = blocks.repeat(num_whole + 1)
@@ -212,9 +207,8 @@ class EpochOrder:
         dealt = (column[column < len(blocks)] for column in rng.permuted(places, axis=1).T)
         return [(blocks[column], counts[column]) for column in dealt]
 
-    def _draw_window(self, index: int) -> npt.NDArray[Any]:
-        """The pairs of a window in their order, as an array of `ROW`; the windows of all epochs are numbered."""
-        epoch, number = divmod(index, self._num_windows)
+    def _draw_window(self, epoch: int, number: int) -> npt.NDArray[Any]:
+        """The pairs of a window in their order, as an array of `ROW`."""
         blocks, counts = self._deal(epoch)[number]
         rng = np.random.default_rng((self._seed, epoch, number))
         rows = np.empty(counts.sum(), ROW)
@@ -227,7 +221,7 @@ class EpochOrder:
             block_rows["src"] = self.src.block_lengths(block)[chosen]
             block_rows["tgt"] = self.tgt.block_lengths(block)[chosen]
             start += count
-        if self._num_windows == 1 and self._is_weighted:
+        if self._draws_pairs:
             draws = np.random.default_rng((self._seed, epoch)).random(len(rows))
             rows = rows.repeat(np.floor(self.weights.repeat(counts) + draws).astype(np.int64))
         rng.shuffle(rows)
@@ -239,21 +233,18 @@ class Chunk:
     """Consecutive pairs of an epoch's order.
 
     Attributes:
-        src_lengths, tgt_lengths: tokens of each of these pairs.
-        sides: source and target of re-encoded pairs, where sentence i belongs to `pairs[i]`; empty if the pairs are as
+        rows: an array of `ROW`.
+        sides: source and target of re-encoded pairs, where sentence i belongs to `rows[i]`; empty if the pairs are as
             in the store.
     """
 
-    pairs: Ints
-    src_lengths: Lengths
-    tgt_lengths: Lengths
+    rows: npt.NDArray[Any]
     sides: tuple[Side, ...] = ()
 
     def take(self, places: slice) -> "Chunk":
         """The pairs at these positions."""
-        numbers = np.arange(len(self.pairs))[places]
-        sides = tuple(side.gather(numbers) for side in self.sides)
-        return Chunk(self.pairs[places], self.src_lengths[places], self.tgt_lengths[places], sides)
+        numbers = np.arange(len(self.rows))[places]
+        return Chunk(self.rows[places], tuple(side.gather(numbers) for side in self.sides))
 
 
 Encode = Callable[[int, int, Ints], tuple[Side, ...]]  # epoch, number of the chunk in it, pairs -> source and target
@@ -295,7 +286,7 @@ class BatchSampler:
         self.ratio = order.mean_length(order.src) / self.tokens_per_sentence
         longest = max_tokens
         if encode is None and round(batch_tokens * self.ratio) < max_tokens:  # else it does not matter
-            longest = int(order.src.lengths.max())
+            longest = max(int(order.src.block_lengths(block).max()) for block in range(len(order.src.blocks)))
         self._src_budget = src_budget(batch_tokens, self.ratio, longest)
         self._tgt_budget = batch_tokens
         self._max_sentences = max(1, batch_tokens // 4)
@@ -307,11 +298,12 @@ class BatchSampler:
 
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
         rows = self._order.rows(epoch, number * CHUNK, (number + 1) * CHUNK)
-        pairs = rows["pair"].copy()
         if self._encode is None:
-            return Chunk(pairs, rows["src"].copy(), rows["tgt"].copy())
-        src, tgt = self._encode(epoch, number, pairs)
-        return Chunk(pairs, src.lengths, tgt.lengths, (src, tgt))
+            return Chunk(rows)
+        src, tgt = self._encode(epoch, number, rows["pair"])
+        rows["src"] = src.lengths
+        rows["tgt"] = tgt.lengths
+        return Chunk(rows, (src, tgt))
 
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
         """The next `num_pairs` pairs, which may extend over several epochs."""
@@ -324,16 +316,12 @@ class BatchSampler:
                 index = 0
             start = index % CHUNK
             parts.append(self._chunk(epoch, index // CHUNK).take(slice(start, start + num_pairs)))
-            index += len(parts[-1].pairs)
-            num_pairs -= len(parts[-1].pairs)
+            index += len(parts[-1].rows)
+            num_pairs -= len(parts[-1].rows)
         if len(parts) == 1:
             return parts[0]
-        return Chunk(
-            np.concatenate([part.pairs for part in parts]),
-            np.concatenate([part.src_lengths for part in parts]),
-            np.concatenate([part.tgt_lengths for part in parts]),
-            tuple(map(join, zip(*(part.sides for part in parts), strict=True))),
-        )
+        sides = map(join, zip(*(part.sides for part in parts), strict=True))
+        return Chunk(np.concatenate([part.rows for part in parts]), tuple(sides))
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs at `position`, including the fraction of the current one, which may be empty."""
@@ -343,8 +331,9 @@ class BatchSampler:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
             chunk = self._upcoming(position, num_pairs)
-            budgets = (chunk.src_lengths, self._src_budget), (chunk.tgt_lengths, self._tgt_budget)
-            size = min(int(lengths.cumsum().searchsorted(budget, side="right")) for lengths, budget in budgets)
+            rows = chunk.rows
+            budgets = ("src", self._src_budget), ("tgt", self._tgt_budget)
+            size = min(int(rows[side].cumsum().searchsorted(budget, side="right")) for side, budget in budgets)
             if size < num_pairs:  # a budget is used up, so further pairs do not matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
@@ -354,9 +343,9 @@ class BatchSampler:
             epoch += 1
             index -= num_items
         return Step(
-            pairs=chunk.pairs[:size],
-            src_lengths=chunk.src_lengths[:size],
-            tgt_lengths=chunk.tgt_lengths[:size],
+            pairs=rows["pair"][:size],
+            src_lengths=rows["src"][:size],
+            tgt_lengths=rows["tgt"][:size],
             position_after=SamplerState(epoch, index),
             sides=chunk.sides,
         )

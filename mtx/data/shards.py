@@ -6,6 +6,7 @@ join. It takes the blocks in the order of the text, so its data is that of one m
 Flow: corpora -> `write_shard` on each machine -> `read_shards` -> `prepare`.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
@@ -30,6 +31,7 @@ from mtx.data.token_store import Batch, write_store
 from mtx.data.tokenizer import Tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DamagedFileError, UsageError
+from mtx.machine import package_version
 from mtx.storage import disk, durable
 from mtx.storage.run_files import size_and_time
 from mtx.storage.streams import progress
@@ -39,7 +41,8 @@ _CLEANED = "cleaned.arrow"
 _ENCODED = "encoded.arrow"
 _BLOCKS = "blocks.jsonl"
 _ORIGIN = "origin.json"
-_MOST_SHOWN = 20  # missing shards in a message
+# Settings that only the join uses; a file of a set that is also training text is found by the text files
+_JOINING = ("data.valid", "data.test", "data.duplicates", "data.temperature", "data.terms")
 
 
 class CleanedBlock(NamedTuple):
@@ -88,7 +91,7 @@ def write_shard(
         UsageError: if the one that is there is of other text or settings.
     """
     path = shard_path(directory, number, num_shards)
-    origin = _describe_origin(config, corpora, tokenizer)  # first: what changes after it has changed
+    origin = _describe_origin(config, corpora, tokenizer)  # before reading, so that a change meanwhile is noticed
     work = partial(
         clean_and_encode,
         data=config.data,
@@ -96,7 +99,11 @@ def write_shard(
         frames=[corpus.frame(tokenizer) for corpus in corpora.train],
     )
     lines = list[str]()
-    with FileLock(directory / f"{path.name}.lock"):
+    try:
+        lock = FileLock(directory / f"{path.name}.lock").acquire(timeout=0)
+    except Timeout:
+        raise UsageError(f"{path}: another process is making this shard", "wait for it") from None
+    with lock:
         if path.exists():
             _check_shard(path, origin)
             return
@@ -122,10 +129,11 @@ def write_shard(
 
 
 def _describe_origin(config: Config, corpora: Corpora, tokenizer: Tokenizer | None) -> durable.Json:
-    """What all shards of a text have in common, by names for messages."""
+    """What all shards of a text have in common, by the names that messages use."""
     fixed = dict(leaves(settings.fixed_settings(config)))
     return {
-        **{key: value for key, value in fixed.items() if key.startswith(("data.", "tokenizer."))},
+        "version of mtx": package_version(),
+        **{key: fixed[key] for key in fixed if key.startswith(("data.", "tokenizer.")) and key not in _JOINING},
         "text files": {str(path): size_and_time(path) for corpus in corpora.train for path in corpus.files},
         "tokenizer": tokenizer.sha256() if tokenizer else None,
     }
@@ -145,14 +153,13 @@ def read_shards(
         found = " and ".join(f"some of {num_shards}" for num_shards in sorted(divisions)) or "none"
         raise UsageError(
             f"{directory}: expected the shards of one N, got {found}",
-            "delete those of another N; mtx prepare CONFIG --shard K/N makes one",
+            "mtx prepare CONFIG --shard K/N makes one; delete those of another N, or all to prepare here",
         )
     [num_shards] = divisions
     paths = [shard_path(directory, number, num_shards) for number in range(1, num_shards + 1)]
     if missing := [number for number, path in enumerate(paths, 1) if not path.is_dir()]:
-        shown = ", ".join(map(str, missing[:_MOST_SHOWN])) + (", …" if len(missing) > _MOST_SHOWN else "")
         raise UsageError(
-            f"{directory}: {num_shards - len(missing)} of {num_shards} shards; missing {shown}",
+            f"{directory}: {num_shards - len(missing)} of {num_shards} shards; missing {', '.join(map(str, missing))}",
             f"mtx prepare CONFIG --shard {missing[0]}/{num_shards}; without the folder, the text is prepared here",
         )
     origin = _describe_origin(config, corpora, tokenizer)
@@ -162,18 +169,27 @@ def read_shards(
     return (block for _, block in blocks)
 
 
+def remove_shards(directory: Path) -> None:
+    """Remove all shards, their locks and what killed ones have left; other files stay."""
+    for path in directory.iterdir():
+        if _NAME.fullmatch(path.name.removeprefix(durable.TEMPORARY_PREFIX).removesuffix(".lock")):
+            durable.remove_tree(path)
+    with contextlib.suppress(OSError):  # not empty
+        disk.remove_directory(directory)
+
+
 def _check_shard(path: Path, origin: durable.Json) -> None:
     """Check that a shard is whole, and of this origin; see `read_shards`."""
     number, num_shards = map(int, path.name.split("-of-"))
     hint = f"delete it, then mtx prepare CONFIG --shard {number}/{num_shards}"
     try:
-        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN], only_sizes=True)
+        durable.verify(path, [_CLEANED, _ENCODED, _BLOCKS, _ORIGIN])
     except DamagedFileError as error:
         error.help = hint
         raise
     shard_origin = durable.read_json(path / _ORIGIN)
     if different := [name for name, value in origin.items() if shard_origin.get(name) != value]:
-        raise UsageError(f"{path}: was made with other {join_names(different)}", hint)
+        raise UsageError(f"{path}: was made with a different {join_names(different)}", hint)
 
 
 def _read_blocks(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:

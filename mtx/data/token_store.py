@@ -116,10 +116,11 @@ class TokenStore:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
                 if batch.num_rows:
-                    batch.validate()
                     corpus = batch["corpus"].to_numpy()
-                    if check_content and (corpus != corpus[0]).any():
-                        raise ValueError("a batch of several corpora")
+                    if check_content:
+                        batch.validate()
+                        if (corpus != corpus[0]).any():
+                            raise ValueError("a batch of several corpora")
                     numbers.append(number)
                     corpora.append(corpus[0])
                     src_blocks.append(_find_block(file, batch["src_ids"], check_content))

@@ -57,7 +57,7 @@ class Shard:
     """
 
     def __init__(self, read: Callable[[], Iterable[LineParts]], name: str | None = None):
-        number, total = parse_shard(name or "1/1")
+        number, total = parse_shard("1/1" if name is None else name)
         num_lines = sum(1 for _ in read())
         self.bounds = [num_lines * (number - 1) // total, num_lines * number // total]
         self._read = read

@@ -19,7 +19,7 @@ import torch
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data import prepare as preparation
-from mtx.data.shards import shard_path
+from mtx.data.shards import remove_shards, shard_path
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
@@ -137,7 +137,7 @@ def _prepare_together(
         if prepared:
             return
         try:
-            data = load_prepared(paths.data, check_content=is_first)
+            data = load_prepared(paths.data, check_content=verifies_copy)
             if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
@@ -149,7 +149,7 @@ def _prepare_together(
 
     sha256 = ranks.run_on_rank_zero(work)
     copies = ranks.gather(_identify_copy, paths)
-    is_first = copies.index(copies[ranks.rank]) == ranks.rank
+    verifies_copy = copies.index(copies[ranks.rank]) == ranks.rank
     ranks.gather(load)
     return prepared[0]
 
@@ -214,8 +214,9 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
         shards = paths.shards if paths.shards.exists() else None
         tokenizer = initial.tokenizer if initial else None
         durable.write_json(paths.sources, preparation.prepare(config, paths.data, tokenizer, shards))
-    durable.remove_tree(paths.shards)
     data = load_prepared(paths.data)
+    if is_new and paths.shards.exists():
+        remove_shards(paths.shards)
     if initial:
         init_from.check_tokenizer(config.training, initial.tokenizer, data.tokenizer)
     for hook in hooks:

@@ -41,7 +41,7 @@ def with_tokenizer(settings: list[str], tmp_path: Path) -> list[str]:
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     section = PAGE.partition("\n## Preparing on several machines\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^ *```bash\n(.*?)^ *```", section, re.MULTILINE | re.DOTALL)
-    learn, slurm, xargs, join = "".join(blocks).replace("64", "3").splitlines()
+    learn, slurm, xargs, join = "".join(blocks).replace("64", "3").replace("32000", "300").splitlines()
     [tokenizer] = re.findall(r"`(tokenizer: {.*?})`", section)
     assert "xargs -P2" in xargs
     for name, line in STAND_INS.items():
@@ -104,7 +104,9 @@ def test_a_training_joins_the_shards(with_tokenizer: list[str], tmp_path: Path) 
     assert content(run / "data") == content(tmp_path / "whole" / "data") and not (run / "shards").exists()
 
 
-@pytest.mark.parametrize("shard, problem", [("0/3", "--shard 0/3: expected K/N"), ("1/3", "--shard needs a tokenizer")])
+@pytest.mark.parametrize(
+    "shard, problem", [("0/3", "--shard 0/3: expected K/N"), ("1/3", "--shard needs a given tokenizer")]
+)
 def test_what_is_refused(
     shard: str, problem: str, settings: list[str], tmp_path: Path, refused: Callable[..., None]
 ) -> None:

@@ -123,7 +123,7 @@ def test_the_shards_make_up_the_whole(place: Path, total: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3"])
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", ""])
 def test_what_is_no_shard_is_refused(place: Path, shard: str) -> None:
     with pytest.raises(UsageError, match=f"--shard {shard}: expected K/N"):
         run(place, shard=shard)

@@ -95,7 +95,7 @@ def outcome(seed: int, tokenizer: Tokenizer, directory: Path, patch: pytest.Monk
     config, corpora = made_case(seed)
     patch.setattr(prepare, "find_corpora", lambda _: corpora)
     patch.setattr(prepare, "describe_sources", lambda _: {})
-    patch.setattr(prepare, "_announce_need", lambda *_: None)
+    patch.setattr(prepare, "_log_disk_need", lambda *_: None)
     patch.setattr(prepare, "find_other_language", lambda text, _: "it" if "7" in text else None)
     patch.setattr(prepare, "_DETECTED_PAIRS", 40)
     patch.setattr(workers, "num_cores", lambda: 1)

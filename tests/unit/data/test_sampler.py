@@ -193,9 +193,9 @@ def test_each_epoch_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shuffled = list[int]()
     draw = EpochOrder._draw_window
 
-    def note(self: EpochOrder, index: int) -> Any:
-        shuffled.append(index)
-        return draw(self, index)
+    def note(self: EpochOrder, epoch: int, number: int) -> Any:
+        shuffled.append(epoch)
+        return draw(self, epoch, number)
 
     monkeypatch.setattr(EpochOrder, "_draw_window", note)
     plan = sampler(lengths(*[4] * 40), lengths(*[4] * 40), batch_tokens=16)  # 4 pairs a step

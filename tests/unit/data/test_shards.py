@@ -11,10 +11,11 @@ import pytest
 
 from mtx.config.schema import Config, TokenizerConfig, TrainText
 from mtx.data import prepare as module
-from mtx.data import shards, tables, workers
+from mtx.data import tables, workers
 from mtx.data.prepare import prepare, prepare_shard
 from mtx.data.shards import read_blocks
 from mtx.data.sources import find_corpora
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import given_tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
@@ -238,9 +239,8 @@ def test_a_shard_for_an_adaptation_has_the_tokenizer_of_its_model(config: Config
 
 
 def test_missing_shards_are_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_MOST_SHOWN", 2)
     make_run(config, "2/5", "4/5")
-    refused("shards: 2 of 5 shards; missing 1, 3, …", "mtx prepare CONFIG --shard 1/5; ", lambda: prepare_only(config))
+    refused("shards: 2 of 5 shards; missing 1, 3, 5", "mtx prepare CONFIG --shard 1/5; ", lambda: prepare_only(config))
     make_run(config, "1/5", "3/5")
     refused("shards: 4 of 5 shards; missing 5", "mtx prepare CONFIG --shard 5/5; ", lambda: prepare_only(config))
 
@@ -296,7 +296,7 @@ def test_a_shard_of_other_text_or_settings(change: Callable[[Config], Config], n
     make_run(config, "1/2")
     changed = change(config)
     make_run(changed, "2/2")
-    problem = f"0001-of-0002: was made with other {name}"
+    problem = f"0001-of-0002: was made with a different {name}"
     hint = "delete it, then mtx prepare CONFIG --shard 1/2"
     refused(problem, hint, lambda: prepare_only(changed))
     refused(problem, hint, lambda: make_run(changed, "1/2"))
@@ -310,9 +310,35 @@ def test_a_shortened_file(name: str, config: Config) -> None:
     refused(f"0002-of-0002/{name}: damaged file", hint, lambda: prepare_only(config), DamagedFileError)
 
 
+def test_a_flipped_byte(config: Config) -> None:
+    file = make_run(config, "1/1") / "encoded.arrow"
+    content = bytearray(file.read_bytes())
+    content[-2000] ^= 1
+    file.write_bytes(content)
+    hint = "delete it, then mtx prepare CONFIG --shard 1/1"
+    refused("0001-of-0001/encoded.arrow: damaged file", hint, lambda: prepare_only(config), DamagedFileError)
+
+
+def test_sets_may_change_until_the_join(config: Config, tmp_path: Path) -> None:
+    make_run(config, "1/1")
+    write(tmp_path / "given", pairs(40, seed=3))
+    data = config.data.model_copy(update={"valid": "given", "test": ("given",)})
+    changed = config.model_copy(update={"data": data})
+    assert load_prepared(prepare_only(changed).data).valid.num_pairs == 40
+
+
+def test_other_files_stay(config: Config, tmp_path: Path) -> None:
+    notes = make_run(config, "1/1").with_name("notes")
+    notes.touch()
+    prepare_only(config)
+    assert [*(tmp_path / "run" / "shards").iterdir()] == [notes]
+    prepare_only(config)
+    assert notes.exists()
+
+
 def test_a_shard_needs_a_tokenizer(config: Config) -> None:
     without = config.model_copy(update={"tokenizer": TokenizerConfig()})
-    problem = "--shard needs a tokenizer that all shards have: tokenizer.model is not set"
+    problem = "--shard needs a given tokenizer, the same for all shards: tokenizer.model is not set"
     refused(problem, "mtx prepare CONFIG data.train=PART run_dir=DIR; then ", lambda: make_run(without, "1/2"))
 
 
