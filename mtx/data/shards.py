@@ -194,7 +194,7 @@ def _check_shard(path: Path, origin: durable.Json) -> None:
 
 def _read_blocks(shard: Path) -> Iterator[tuple[Place, CleanedBlock]]:
     """The blocks of a shard, each after its place."""
-    with (shard / _BLOCKS).open(encoding="ascii") as file:
+    with (shard / _BLOCKS).open(encoding="ascii", newline="\n") as file:
         for number, line in enumerate(file):
             place, corpus, groups, num_pairs = json.loads(line)
             groups = {reason: PairGroup(**group) for reason, group in groups.items()}

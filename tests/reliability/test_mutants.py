@@ -80,11 +80,11 @@ def removed_at_once(rename: ast.AST) -> str:
 
 
 def sizes_alone(membership: ast.AST) -> str:
-    """In place of `_entry(path) not in ENTRIES`."""
+    """In place of `_entry(path) in ENTRIES`."""
     assert isinstance(membership, ast.Compare) and isinstance(membership.left, ast.Call)
     entries = ast.unparse(membership.comparators[0])
     path = ast.unparse(membership.left.args[0])
-    return f"{entries}[0]['bytes'] != {path}.stat().st_size"
+    return f"{entries}[0]['bytes'] == {path}.stat().st_size"
 
 
 def lines_of_any_kind(line: ast.AST) -> str:
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         "sha256 is not compared", "storage/durable.py", "verify",
-        comparison(ast.NotIn, "_entry"), sizes_alone, "tests/reliability/test_damage.py",
+        comparison(ast.In, "_entry"), sizes_alone, "tests/reliability/test_damage.py",
     ),
     Mutant(
         "a damaged checkpoint is the end", "training/checkpoint.py", "load_newest",
