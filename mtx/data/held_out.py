@@ -138,7 +138,7 @@ def hold_out(
     sides = ["tgt" if rank[tgt] < rank[src] else "src" for src, tgt in data.language_pairs]  # those that count
     own_text = corpora.own_text
     own_batches = [batch for batch in cleaned if corpora.train[batch.corpus] in own_text]
-    smallest, largest = _choose_hashes(batch.read([f"{sides[batch.direction]}_hash"])[0] for batch in own_batches)
+    smallest, largest = _choose_hashes(batch.hashes(sides[batch.direction]) for batch in own_batches)
     for eval_set in sets:
         if not eval_set.is_held_out:
             continue

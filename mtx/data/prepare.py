@@ -56,9 +56,7 @@ _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and om
 _DETECTED_PAIRS = 3_000  # of the training text, whose languages are detected; it takes half a second
 _DETECTED_CHARS = 400  # of a side, with its tags
 _LEARNED_CODE_PAIRS = 20  # pairs of these whose sides both have a code, which a model then learns like a word
-WINDOW_PAIRS = (
-    1 << 24
-)  # of a window, in text with more pairs in an epoch; its order takes 270 MB, and twice that for a moment
+WINDOW_PAIRS = 1 << 24  # of a window, in text with more pairs in an epoch; its order takes 270 MB
 # Bytes on the disk for each byte of text, of pairs with 145 bytes: while it is cleaned, and of the training store
 _CLEANING_BYTES = 1.65
 _STORE_BYTES = 1.85
@@ -204,9 +202,7 @@ def _log_disk_need(needs: dict[str, float], corpora: Corpora, directory: Path) -
         needs: for each purpose, how many bytes it takes for each byte of text.
         directory: on the disk.
     """
-    files = [
-        path for corpus in corpora.train for path in corpus.files
-    ]  # a file of several directions is written in each
+    files = [path for corpus in corpora.train for path in corpus.files]  # a file again in each of its directions
     num_bytes = sum(path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1) for path in files)
     needed_bytes = num_bytes * sum(needs.values())
     if needed_bytes < _LARGE_BYTES:

@@ -153,7 +153,7 @@ class EpochOrder:
         self._seed = seed
         num_pairs = weights @ src.blocks["size"]
         self._num_windows = max(1, ceil(num_pairs / window_pairs))
-        # By their weights: in one window as in mtx 1.0, where several draw blocks
+        # In one window each pair is drawn by its weight, as in mtx 1.0; several windows draw parts of blocks
         self._draws_pairs = self._num_windows == 1 and (weights != 1).any()
         self._deal = lru_cache(maxsize=2)(self._deal_blocks)
         self._ends = lru_cache(maxsize=8)(self._find_ends)

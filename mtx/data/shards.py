@@ -146,7 +146,7 @@ def read_shards(
 
     Raises:
         UsageError: if shards are missing, or are of other text or settings.
-        DamagedFileError: if a file of one is missing or has another size.
+        DamagedFileError: if a file of one is missing or damaged.
     """
     divisions = {int(match[1]) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
     if len(divisions) != 1:
