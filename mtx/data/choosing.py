@@ -1,8 +1,8 @@
 """The choice among the cleaned pairs: each is used for training, or has a reason why it is not.
 
-Their number is not limited by memory. They are read batch by batch, and mostly only their 64-bit hashes. A file has a
-byte a pair, its reason: a number of `REASONS`, USED or HELD_OUT. Only pairs of one source are compared, so
-`mark_repeated` cuts the pairs into parts by the hash of the source, and decides each part alone.
+The pairs are read batch by batch, and mostly only their 64-bit hashes, so memory hardly grows with their number. A file
+has one byte for each pair: the number of its reason in `REASONS`, USED or HELD_OUT. Only pairs with the same source are
+compared, so `mark_repeated` cuts the pairs into parts by the hash of the source, and decides each part alone.
 Flow: cleaned pairs -> `mark_repeated` -> `held_out` -> `prepare`, which counts the reasons and learns from the rest.
 """
 
