@@ -22,7 +22,9 @@ Shapes: B slots, J beams, V outputs, T target length.
 """
 
 import contextlib
+import functools
 import hashlib
+import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -37,10 +39,12 @@ from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
-from mtx.errors import MtxError
+from mtx.errors import MtxError, first_line
 from mtx.formatting import divide_up, round_up
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.inference import IncrementalModel
+
+logger = logging.getLogger(__name__)
 
 _MINUS_INF = -inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded
@@ -181,6 +185,7 @@ class Slots:
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
         self.stream = torch.cuda.Stream(device) if models[0].is_static else None  # type: ignore[no-untyped-call]
+        self.reduce_logits = find_reduction(device) if self.stream else None
 
     def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
         """Begins these sentences in these slots."""
@@ -229,16 +234,25 @@ class Slots:
         samples = None
         if self.sampling:
             samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)
-        log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
-        parents = self.advance(*self.candidates(log_probs, samples))
+        if self.reduce_logits is None:
+            log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
+            choices = self.candidates(self.scores, log_probs, None, samples)
+        else:
+            log_sums, maxima = self.reduce_logits(logits, _GROUP)
+            choices = self.candidates(self.scores - log_sums, logits, maxima, samples)
+        parents = self.advance(*choices)
         for cache in self.caches:
             cache.reorder(parents)
 
-    def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> list[Tensor]:
+    def candidates(
+        self, offsets: Tensor, logits: Tensor, maxima: Tensor | None, samples: Tensor | None
+    ) -> list[Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
 
         Args:
-            log_probs: of all tokens, [B, J, V].
+            offsets: what makes a logit the log-probability of a hypothesis with its continuation, [B, J].
+            logits: of all tokens, [B, J, V].
+            maxima: see `top_continuations`.
             samples: tokens that were drawn and are required where no other is, [B, 1]; J is 1.
 
         Returns:
@@ -246,14 +260,14 @@ class Slots:
             each.
         """
         num_beams = self.ids.shape[1]
-        best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
+        best = top_continuations(offsets, logits, 2 * num_beams if num_beams > 1 else 1, maxima)
         required = self.required.gather(1, self.lengths[:, None])
         if samples is not None:
             required = torch.where(required < 0, samples, required)
-        scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
+        scores = offsets + logits.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         if self.num_forced:
-            scores = scores.masked_fill((self.lengths < self.num_forced)[:, None], 0)
-        scores, beams = (self.scores + scores).sort(-1, descending=True)
+            scores = torch.where((self.lengths < self.num_forced)[:, None], self.scores, scores)
+        scores, beams = scores.sort(-1, descending=True)
         padding = (0, best[0].shape[1] - num_beams)
         forced = F.pad(scores, padding, value=_MINUS_INF), F.pad(beams, padding), required.expand_as(best[2])
         return [torch.where(required < 0, *choices) for choices in zip(best, forced, strict=True)]
@@ -369,25 +383,53 @@ class _Search:
             self.on_finished(len(numbers))
 
 
-def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V] of each slot.
+@functools.cache
+def find_reduction(device: torch.device) -> Callable[[Tensor, int], tuple[Tensor, Tensor]] | None:
+    """Returns `reduce_logits` if it computes on this device what torch does, else None.
+
+    A kernel that crashes the process or hangs is not caught.
+    """
+    logits = 9 * torch.arange(600 * _GROUP, device=device).sin().bfloat16().view(2, 3, -1)
+    exact = logits.float()
+    try:
+        from mtx.decoding.search_kernels import reduce_logits  # imported here: it needs triton
+
+        log_sums, maxima = reduce_logits(logits, _GROUP)
+        torch.testing.assert_close(log_sums, exact.logsumexp(-1))
+        torch.testing.assert_close(maxima, exact.view(2, 3, -1, _GROUP).amax(-1))
+    except Exception as error:
+        fault = f"{type(error).__name__}: {first_line(error)}"
+        logger.info(f"searching by torch's operations instead of mtx's kernel, which does not work here ({fault})")
+        return None
+    return reduce_logits
+
+
+def top_continuations(
+    scores: Tensor, logits: Tensor, count: int, maxima: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the `count` largest sums of a beam's score [B, J] and a token's logit [B, J, V] of each slot.
 
     Neighbouring tokens form groups. The largest sums lie in the `count` groups with the largest maxima, and finding
     these groups first is much faster than sorting all tokens. With a small vocabulary all tokens are sorted.
 
+    Args:
+        maxima: those of the groups, [B, J, V / 64], where they are known.
+
     Returns:
         The sums, largest first, their beams and their tokens, [B, min(count, J V)] each.
     """
-    num_slots, beams, size = log_probs.shape
-    if size % _GROUP or log_probs.numel() < 1 << 17 or size < count * _GROUP:
-        total = (scores[:, :, None] + log_probs).flatten(1)
+    num_slots, beams, size = logits.shape
+    if size % _GROUP or logits.numel() < 1 << 17 or size < count * _GROUP:
+        total = (scores[:, :, None] + logits).flatten(1)
         if count > 1:
             top, flat = total.topk(min(count, beams * size), dim=1)
         else:
             top, flat = total.max(1, keepdim=True)
         return top, flat // size, flat % size
-    groups = log_probs.view(num_slots, beams, -1, _GROUP)
-    best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
+    groups = logits.view(num_slots, beams, -1, _GROUP)
+    if maxima is None:
+        maxima = groups.amax(-1)
+    best = (maxima + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
     in_beam = best // groups.shape[2]
     values = groups.flatten(1, 2).gather(1, best[:, :, None].expand(-1, -1, _GROUP))
     top, flat = (values + scores.gather(1, in_beam)[:, :, None]).flatten(1).topk(count, dim=1)

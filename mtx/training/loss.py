@@ -24,9 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtx.formatting import divide_up, round_up
+
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
-_CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
+# The same elsewhere, in bytes, or this share of a GPU's memory if it is more: the gradients of large products are sums
+# over chunks, and a compiled step copies the output weight for each chunk.
+_CHUNK_BYTES = 1 << 28
+_CHUNK_SHARE = 1 / 32
 _ALIGNMENT = 64  # of the outputs, and of chunks on a GPU: products of odd sizes are slow, above all on AMX and GPUs
 
 
@@ -63,7 +68,7 @@ class _ChunkedLoss(torch.autograd.Function):
             d_weight = torch.zeros_like(w, dtype=exact)
             d_bias = d_weight.new_zeros(0 if bias is None else len(w))
             sums = d_weight.new_zeros(3)
-            rows = max(1, _rows_at_once(w) // num_passes)
+            rows = max(1, _rows_at_once(w, num_passes * len(targets)) // num_passes)
             run = _compiled_chunk if torch.compiler.is_compiling() else _chunk
             for start in range(0, len(targets), rows):
                 part = slice(start, start + rows)
@@ -158,12 +163,20 @@ _compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_arg
 _compiled_chunk.register_fake(_chunk)  # which gives the shapes
 
 
-def _rows_at_once(weight: Tensor) -> int:
-    """The number of positions whose logits, products with `weight` in its type, are in memory at once; perhaps 0."""
+def _rows_at_once(weight: Tensor, num_rows: int) -> int:
+    """The number of positions whose logits, products with `weight` in its type, are in memory at once; perhaps 0.
+
+    On a GPU the chunks of all `num_rows` positions are equal, for a short last one would cost as much as a whole one.
+    """
     if weight.device.type == "cpu":
         return min(_CPU_CHUNK, _CPU_CHUNK_ELEMENTS // len(weight))
-    rows = _CHUNK_BYTES // weight.itemsize // len(weight)
-    return rows - rows % _ALIGNMENT
+    most_bytes = _CHUNK_BYTES
+    if weight.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(weight.device).total_memory
+        most_bytes = max(most_bytes, int(_CHUNK_SHARE * memory))
+    most_rows = max(1, most_bytes // (weight.itemsize * len(weight) * _ALIGNMENT)) * _ALIGNMENT
+    num_chunks = max(1, divide_up(num_rows, most_rows))
+    return round_up(divide_up(num_rows, num_chunks), _ALIGNMENT)
 
 
 def smoothed_loss(

@@ -9,6 +9,7 @@ has, down to machine code. A process that has no GPU needs `no_gpu.py`. `tests/t
 import contextlib
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +55,9 @@ _FUSED_CHUNK = 65_536  # elements of a block
 _FUSED_BLOCKS = 320  # blocks of a launch
 _FUSED_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # tensors of a launch, by lists of tensors
 aten = torch.ops.aten
+_INDEXED = aten.gather, aten.index, aten.index_copy_, aten.index_put_  # of a tensor they touch what the index names
+# A generated kernel leaves partial sums, fp32 [rows, columns], which its caller adds up by an operation of torch.
+_PARTIAL_SUMS = re.compile(r"\.view\((\d+), (\d+)\)\.sum\(dim=0\)")
 register_flop_formula(aten._addmm_activation, get_raw=True)(addmm_flop)
 _META = torch.library.Library("aten", "IMPL", "Meta")
 _META.impl("_fused_adam_.tensor_lr", lambda *_, **__: None)  # which torch lacks; it changes its arguments only
@@ -287,7 +291,7 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
     inputs_read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
     flops = flop_registry.get(function.overloadpacket)
     num_flops = int(flops(*inputs[0], **inputs[1], out_val=out)) if flops is not None else 0
-    if function.overloadpacket in (aten.gather, aten.index_copy_):  # of the rest they touch what the index names
+    if function.overloadpacket in _INDEXED:
         inputs_read = inputs_read[1:]
         mutated = []
     kind = "attention" if "attn" in name or "attention" in name else "product" if num_flops else "operation"
@@ -310,11 +314,13 @@ class _Kernels(TorchDispatchMode):
             self.kernels.append(kernel_of("", function, (arguments, options or {}), out))
         return out
 
-    def launch(self, kernel: Any, _: int, __: Tensor, tensors: Sequence[Tensor], *___: Any) -> None:
-        """Stands for `block_kernels._launch`."""
+    def launch(self, kernel: Any, arguments: Any) -> None:
+        """Stands for the start of a kernel of Triton's."""
+        tensors = _tensors(arguments)
         num_bytes = sum(tensor.nbytes for tensor in tensors)
-        name = f"{block_kernels.__name__}.{kernel.__name__}"
-        self.kernels.append(Kernel("", "attention", name, 1, num_bytes, 0, _shapes(tensors)))
+        kind = "attention" if kernel.__module__ == block_kernels.__name__ else "operation"
+        name = f"{kernel.__module__}.{kernel.__name__}"
+        self.kernels.append(Kernel("", kind, name, 1, num_bytes, 0, _shapes(tensors)))
 
 
 def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
@@ -322,7 +328,7 @@ def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
     launches = _Kernels()
     with (
         detect_fake_mode((arguments, options)), launches, torch.no_grad(),  # type: ignore[union-attr]
-        mock.patch.object(block_kernels, "_launch", launches.launch),
+        mock.patch.object(triton.runtime.JITFunction, "run", lambda kernel, *args, **_: launches.launch(kernel, args)),
     ):  # fmt: skip
         OPDEFS[function._schema.name]._init_fn(*arguments, **options)
     return launches.kernels
@@ -410,6 +416,15 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
     return kernels
 
 
+def sums_of_partial_sums(code: str) -> list[Kernel]:
+    """Returns the operations that add up partial sums in generated code, which the scheduler does not know."""
+    kernels = []
+    for rows, columns in _PARTIAL_SUMS.findall(code):
+        num_bytes = 4 * int(columns) * (2 * int(rows) + 1)  # the kernel writes them
+        kernels.append(Kernel("", "generated", "sum of partial sums", 1, num_bytes, 0, ()))
+    return kernels
+
+
 @contextlib.contextmanager
 def _compiler(trace: Trace) -> Iterator[None]:
     """Lets torch compile for the device without one; what it compiled runs on fake tensors."""
@@ -429,7 +444,7 @@ def _compiler(trace: Trace) -> Iterator[None]:
 
     def to_module_and_count(graph: GraphLowering) -> Any:
         module = to_module(graph)
-        kernels.extend(generated_kernels(graph))
+        kernels.extend(generated_kernels(graph) + sums_of_partial_sums(Path(module.__file__).read_text("utf-8")))
         return module
 
     def precompile(kernel: Any, *_: Any, **__: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtx.formatting import round_up
 from mtx.model import attention
 from mtx.model.attention import BlockLayout
 from mtx.model.transformer import Transformer
@@ -19,10 +20,11 @@ pytestmark = pytest.mark.extended
 
 require_cuda_build()
 
-from scripts.traced.traced_step import RefusedError, Trace, TrainingStep, traced  # noqa: E402
+from scripts.traced.traced_step import NUM_IDS, RefusedError, Trace, TrainingStep, traced  # noqa: E402
 
 TWO_LAYERS = ["model.num_encoder_layers=2", "model.num_decoder_layers=2"]
 TINY = ["model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.num_heads=4"]
+NUM_NORMS = 2 * 2 + 2 * 3
 NUM_ATTENTIONS = 2 + 2 * 2  # of the encoder, and of the decoder twice
 
 
@@ -61,6 +63,18 @@ def test_the_compiled_step_is_one_graph_in_machine_code(preset: str) -> None:
     assert {binary.capability for binary in trace.binaries} == {10 * major + minor}
     assert len(trace.binaries) >= 20 and min(binary.num_bytes for binary in trace.binaries) > 1000
     assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (2, 3, 0)
+    sums = [kernel for kernel in trace.recorded if kernel.name == "sum of partial sums"]
+    assert len(sums) == 2 * NUM_NORMS, "of the gradients of weights and biases"
+    operations = [kernel for kernel in trace.recorded if kernel.kind == "operation"]
+    indexed = [kernel.num_bytes for kernel in operations if kernel.name in ("index", "index_put_")]
+    assert len(indexed) == 2 and max(indexed) < 1 << 20, "one logit of each position"
+    assert sum(kernel.launches for kernel in operations) <= 60
+    assert [kernel.name for kernel in operations].count("_softmax") == 1, "the loss takes one chunk"
+    weights = [kernel for kernel in trace.recorded if "constant_pad_nd" in kernel.name]
+    d_model = 512 if preset == "base" else 1024
+    assert [kernel.num_bytes for kernel in weights] == [d_model * (4 * (NUM_IDS + 1) + 2 * round_up(NUM_IDS, 64))], (
+        "one copy"
+    )
     for part in "", "_backward":
         name = f"mtx.packed_attention{part}.default"
         nodes = [node for graph in trace.graphs for node in graph.graph.nodes if str(node.target) == name]

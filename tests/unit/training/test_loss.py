@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd  # here: it reads functions of torch that a test replaces
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtx.decoding import torch_engine as scoring
@@ -180,6 +182,23 @@ def test_a_compiled_loss_holds_the_logits_of_one_chunk_only(monkeypatch: pytest.
     assert not [x.shape for x in values if isinstance(x, Tensor) and x.dim() == 2 and x.shape[1] == 64]
 
 
+@pytest.mark.parametrize(
+    ("gigabytes", "num_rows", "num_chunks"),
+    [(6, 25_216, 8), (24, 25_216, 3), (80, 25_216, 1), (80, 2 * 25_216, 2), (6, 100, 1), (6, 0, 0)],
+)
+def test_on_a_gpu_chunks_are_equal_and_few(
+    gigabytes: int, num_rows: int, num_chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = gigabytes << 30
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=memory))
+    with FakeTensorMode():
+        weight = torch.empty(37_056, 8, dtype=torch.bfloat16, device="cuda")
+    rows = loss._rows_at_once(weight, num_rows)
+    assert rows % 64 == 0 and rows * 37_056 * 2 <= max(1 << 28, memory // 32)
+    assert len(range(0, num_rows, max(1, rows))) == num_chunks
+    assert num_chunks * rows < num_rows + 64 * max(1, num_chunks), "the last chunk is as long as the others"
+
+
 def two_passes(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     hidden, *others = inputs(dtype, bias)
     return (hidden.detach() + 0.3 * torch.randn(2, N, D, dtype=dtype)).requires_grad_(), *others
@@ -211,7 +230,7 @@ def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
 
 def test_a_chunk_of_a_large_vocabulary_has_fewer_positions() -> None:
     weight = torch.empty(1 << 17, 1, device="cpu")
-    assert loss._rows_at_once(weight) * len(weight) == 1 << 24 and loss._rows_at_once(weight[:1000]) == 512
+    assert loss._rows_at_once(weight, 1000) * len(weight) == 1 << 24 and loss._rows_at_once(weight[:1000], 1000) == 512
 
 
 def test_two_passes_in_bf16_are_near_those_in_fp32() -> None:
