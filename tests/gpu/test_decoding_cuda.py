@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.decoding.beam_search import Request, RequestQueue, Slots, search
+from mtx.decoding import beam_search
+from mtx.decoding.beam_search import Request, RequestQueue, Slots, find_reduction, search
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
@@ -65,6 +66,19 @@ def test_a_later_search_replays_the_graph_of_an_earlier_one(longer_by: int, monk
     assert recorded[0] == 1 < recorded[1], "a search in slots that another one left reads no more columns than needed"
     assert recorded[3] == recorded[2], "the last search replays what the second recorded"
     assert recorded[2] > recorded[1] or not longer_by  # it records again each time that its cache grows
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_the_kernel_of_the_search_finds_what_torch_finds(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_reduction(torch.device("cuda", 0)) is not None
+    options = SearchOptions(4, 0.6)
+    ours = found("cuda", precision, options, 64, [5, 7])
+    monkeypatch.setattr(beam_search, "find_reduction", lambda device: None)
+    expected = found("cuda", precision, options, 64, [5, 7])
+    same = sum(a[0].ids == b[0].ids for a, b in zip(ours, expected, strict=True))
+    assert same >= 0.99 * len(expected)
+    for a, b in zip(ours, expected, strict=True):
+        assert a[0].score == pytest.approx(b[0].score, abs=1e-3)
 
 
 def test_bf16_and_samples_run() -> None:

@@ -1,23 +1,20 @@
-"""The kernels of attention in blocks: their numbers in triton's interpreter, and that they compile, both without a GPU.
-
-The interpreter is chosen when triton is imported, so a process of its own runs the tests of numbers.
-"""
-
-import importlib.util
-import os
-import subprocess
-import sys
-from typing import Any
+"""The kernels of attention in blocks: their numbers in triton's interpreter, and that they compile, without a GPU."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from mtx.model.attention import BlockLayout, reference_attention
+from tests.interpreted import (
+    compile_kernel,
+    interpreted,
+    needs_triton,
+    not_interpreted,
+    run_interpreted,
+    scalars_of_new_numpy,  # noqa: F401
+)
 
-IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, without a GPU")
-interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="another process runs this")
+pytestmark = needs_triton
 
 SRC = [7, 1, 12, 3, 70, 1, 2, 9, 20, 4, 2, 130]  # within a block, over the border of two, and longer than two
 TGT = [5, 2, 3, 14, 1, 65, 6, 2, 17, 8, 100, 2]
@@ -25,22 +22,6 @@ ONES = [1] * 66
 CASES = {
     "self": (SRC, SRC, False), "causal": (TGT, TGT, True), "cross": (TGT, SRC, False), "ones": (ONES, ONES, True),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def scalars_of_new_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy from 2.4 on makes no int of an array with one element, which triton 3.6 and 3.7 ask for."""
-    if not IS_INTERPRETED:
-        return
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patch_index_too(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_index_too)
 
 
 def rows(lengths: list[int], parts: int, size: int, seed: int) -> Tensor:
@@ -75,37 +56,25 @@ def test_blocks_give_the_reference_forward_and_backward(case: str, size: int) ->
     torch.testing.assert_close(separate, out.detach(), rtol=0, atol=0)
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="is what runs this")
+@not_interpreted
 @pytest.mark.seconds
 def test_the_numbers_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-rf", __file__, "-k", "reference"]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert f"{2 * len(CASES)} passed" in done.stdout
+    run_interpreted(__file__)
 
 
 _TYPES = {"log_sums": "*fp32", "deltas": "*fp32", "ranges": "*i32", "scale": "fp32", "d_scale": "fp32"}
 _SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10}  # that a block may have, by compute capability
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter compiles nothing")
+@not_interpreted
 @pytest.mark.parametrize(("size", "capability"), [(64, 80), (64, 90), (40, 86), (256, 86)])
 @pytest.mark.parametrize("name", ["_forward", "_backward_of_queries", "_backward_of_keys"])
 def test_the_kernels_compile_and_fit_the_shared_memory(name: str, size: int, capability: int) -> None:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from mtx.model import block_kernels
 
     kernel, constants = getattr(block_kernels, name), block_kernels._constants(size)
-    options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
-    names = kernel.arg_names
+    names = [n for n in kernel.arg_names if n not in constants]
     types = {n: _TYPES.get(n, "i32" if n.startswith("num") or n.endswith("stride") else "*bf16") for n in names}
-    source = ASTSource(
-        fn=kernel, signature={n: "constexpr" if n in constants else types[n] for n in names},
-        constexprs={(names.index(n),): value for n, value in constants.items()},
-    )  # fmt: skip
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    compiled = compile_kernel(kernel, types, constants, capability)
     assert compiled.asm["cubin"]
     assert compiled.metadata.shared <= _SHARED_BYTES[capability]
