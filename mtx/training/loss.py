@@ -28,10 +28,11 @@ from mtx.formatting import divide_up, round_up
 
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
-# The same elsewhere, in bytes, or this share of a GPU's memory if it is more: the gradients of large products are sums
-# over chunks, and a compiled step copies the output weight for each chunk.
+# The same elsewhere, in bytes, or a share of the memory that a GPU has beyond 16 GB: gradients are sums over chunks,
+# and a compiled step copies the output weight for each. With less memory, larger chunks made smaller micro-batches.
 _CHUNK_BYTES = 1 << 28
 _CHUNK_SHARE = 1 / 32
+_SMALL_MEMORY = 1 << 34
 _ALIGNMENT = 64  # of the outputs, and of chunks on a GPU: products of odd sizes are slow, above all on AMX and GPUs
 
 
@@ -173,7 +174,7 @@ def _rows_at_once(weight: Tensor, num_rows: int) -> int:
     most_bytes = _CHUNK_BYTES
     if weight.device.type == "cuda":
         memory = torch.cuda.get_device_properties(weight.device).total_memory
-        most_bytes = max(most_bytes, int(_CHUNK_SHARE * memory))
+        most_bytes = max(most_bytes, int(_CHUNK_SHARE * (memory - _SMALL_MEMORY)))
     most_rows = max(1, most_bytes // (weight.itemsize * len(weight) * _ALIGNMENT)) * _ALIGNMENT
     num_chunks = max(1, divide_up(num_rows, most_rows))
     return round_up(divide_up(num_rows, num_chunks), _ALIGNMENT)
