@@ -183,6 +183,15 @@ def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     return "bf16" if is_fast else "fp32"
 
 
+def onednn(dtype: torch.dtype) -> Any:
+    """Returns torch's oneDNN operations, or None if this torch has none, or none for this type on this processor."""
+    ops: Any = torch.ops.mkldnn
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return None
+    has_type = dtype == torch.float32 or (dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported())
+    return ops if has_type else None
+
+
 def attention_kernel(config: ModelConfig, device: torch.device, precision: str) -> Kernel:
     """Returns `varlen` for a Transformer in bf16 on CUDA from compute capability 8.0, else `padded`.
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtx.model.device import onednn
 from mtx.model.kv_cache import EncodedSources, KVCache
 from mtx.model.transformer import AttentionModel, DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
@@ -35,7 +36,7 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype):
         self.bias = bias.detach().to(dtype)
         weight = weight.detach().to(dtype)
-        self._ops = _onednn(dtype) if weight.device.type == "cpu" else None
+        self._ops = onednn(dtype) if weight.device.type == "cpu" else None
         self._weight = weight.T.contiguous() if self._ops is None else self._ops._reorder_linear_weight(weight)
 
     @classmethod
@@ -56,15 +57,6 @@ class PackedLinear:
         if self._ops is None:
             return self(x).add_(residual)
         return self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")  # type: ignore[no-any-return]
-
-
-def _onednn(dtype: torch.dtype) -> Any:
-    """Returns torch's oneDNN operations, or None if this torch has none, or none for this type on this processor."""
-    ops: Any = torch.ops.mkldnn
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return None
-    has_type = dtype == torch.float32 or (dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported())
-    return ops if has_type else None
 
 
 def layer_norm(norm: Any, dtype: torch.dtype) -> Norm:

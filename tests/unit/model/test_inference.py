@@ -171,7 +171,7 @@ def test_half_precision_is_close() -> None:
 
 def test_a_processor_without_bf16_has_plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert inference._onednn(torch.bfloat16) is None is not inference._onednn(torch.float32)
+    assert inference.onednn(torch.bfloat16) is None is not inference.onednn(torch.float32)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 0.1)])
@@ -182,7 +182,7 @@ def test_packed_layers_equal_the_linear_layers(
     dtype: torch.dtype, tolerance: float, rows: int, has_onednn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_onednn:
-        monkeypatch.setattr(inference, "_onednn", lambda _: None)
+        monkeypatch.setattr(inference, "onednn", lambda _: None)
     torch.manual_seed(rows)
     parts = [nn.Linear(24, 40), nn.Linear(24, 24)]
     x, residual = torch.randn(rows, 24, dtype=dtype), torch.randn(rows, 64, dtype=dtype)
