@@ -120,7 +120,7 @@ def test_the_profile_has_all_kernels_and_names_the_longest(
 NCU = """#!{python}
 import sys
 option = dict(zip(sys.argv, sys.argv[1:]))
-assert option["--kernel-name"] == "regex:^(gemm|norm)$" and sys.argv[-1] == "--in-range"
+assert option["--kernel-name"] == "regex:^({functions})$" and sys.argv[-1] == "--in-range"
 open(option["--log-file"], "w").write({output!r})
 """
 FIGURES = """==PROF== Connected to process 7
@@ -158,14 +158,14 @@ def test_ncu_gives_a_row_for_each_of_the_longest_kernels_or_the_reason(
 ) -> None:
     import probe_ncu
 
+    functions = [*(f"kernel_{n}" for n in range(20)), "gemm", "norm"]  # also of an earlier profile
     if output is not None:
-        text = output.format(probe_ncu)
-        (tmp_path / "ncu").write_text(NCU.format(python=sys.executable, output=text))
+        text = NCU.format(python=sys.executable, functions="|".join(functions[-10:]), output=output.format(probe_ncu))
+        (tmp_path / "ncu").write_text(text)
         (tmp_path / "ncu").chmod(0o755)
-    earlier = [f"kernel_{n}" for n in range(8)] if output is None else []
-    kernels = [{"probe": "kernel", "function": name} for name in (*earlier, "gemm", "norm")]
     results = tmp_path / "results.jsonl"
-    results.write_text("".join(f"{json.dumps(row)}\n" for row in kernels))
+    kernels = [json.dumps({"probe": "kernel", "function": name}) for name in functions]
+    results.write_text("\n".join(kernels) + "\n")
     monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(results))
     monkeypatch.setenv("PATH", str(tmp_path))
     probe_ncu.main(["--device", "cuda"])
@@ -227,57 +227,8 @@ def test_a_missing_or_old_package_is_named(first_light: ModuleType, monkeypatch:
     assert probe_machine.missing() == ["numpy>=999", "no-such-package>=2"]
 
 
-HANGS = "import subprocess; subprocess.run(['sleep', '60'], start_new_session=True)"  # it outlives its parent
 PROBE = """
-import sys, time
-from turns import report, wait_for_turn
-wait_for_turn()
-report("turn", name="{0}", began=time.time())
-{1}
-report("turn", name="{0}", ended=time.time())
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="first light runs on Linux")
-def test_a_stage_that_hangs_or_dies_costs_its_limit_and_nothing_else(
-    first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def stage(name: str, code: str, limit_s: float = 60, **options: Any) -> Any:
-        return first_light.Stage(name, [sys.executable, "-c", code], limit_s, **options)
-
-    results = tmp_path / "results.jsonl"
-    monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(results))
-    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
-    together = [
-        stage("hangs", HANGS, 1.0),
-        stage("dies", "import os; os.abort()", turn_s=60),
-        stage("fails", "raise SystemExit(3)"),
-        stage("first", PROBE.format("first", "time.sleep(0.3)"), turn_s=60),
-        stage("hangs in its turn", PROBE.format("hangs", HANGS), turn_s=1.0),
-        stage("dies in its turn", PROBE.format("dies", "import os; os.abort()"), turn_s=60),
-        stage("last", PROBE.format("last", ""), turn_s=60),
-    ]
-    code = "import os; print(os.environ['NOTE'])"
-    alone = [stage("hangs alone", HANGS, 1.0), stage("alone", code, environment={"NOTE": "all is well"})]
-    with (tmp_path / "log.txt").open("w") as log:
-        groups = [together, *([one] for one in alone)]
-        failed = first_light.run_stages(groups, log, time.monotonic() + 300)
-    rows = rows_of(results.read_text(encoding="utf-8"))
-    outcomes = {row["name"]: row["outcome"] for row in rows if row["probe"] == "stage"}
-    assert outcomes == {
-        "hangs": "killed at its limit of 1 s", "dies": "killed by signal 6", "fails": "exit code 3", "first": "done",
-        "hangs in its turn": "killed at the end of its turn of 1 s", "dies in its turn": "killed by signal 6",
-        "last": "done", "hangs alone": "killed at its limit of 1 s", "alone": "done",
-    }  # fmt: skip
-    assert set(failed) == {name for name, outcome in outcomes.items() if outcome != "done"}
-    turns = [(row["name"], "began" in row) for row in rows if row["probe"] == "turn"]
-    expected = [("first", True), ("first", False), ("hangs", True), ("dies", True), ("last", True), ("last", False)]
-    assert turns == expected, "one at a time"
-    assert "[alone] all is well\n" in (tmp_path / "log.txt").read_text(encoding="utf-8")
-
-
-IN_PLACES = """
-import os, sys, time
+import os, subprocess, sys
 from turns import report, wait_for_turn
 name, fault, bad_place, mark = sys.argv[1:]
 def reach(place):
@@ -285,18 +236,16 @@ def reach(place):
         return
     if fault == "hangs":
         open(mark, "w").close()
-        time.sleep(600)
+        subprocess.run(["sleep", "60"], start_new_session=True)  # it outlives its parent
     if fault == "dies":
         os.kill(os.getpid(), 9)
-    raise SystemExit(3)
-for number in (1, 2):
+    raise SystemExit(int(os.environ["CODE"]))
+for number in (1, 2, 3, 4):
+    if number == 3:
+        reach("when ready")
+        wait_for_turn()
     reach(f"before row {number}")
-    report("row", name=name, number=number)
-reach("when ready")
-wait_for_turn()
-for number in (3, 4):
-    reach(f"before row {number}")
-    report("row", name=name, number=number)
+    report("row", name=name, number=number, pid=os.getpid())
 reach("at the end")
 """
 PLACES = {"before row 1": 0, "before row 2": 1, "when ready": 2, "before row 3": 2, "before row 4": 3, "at the end": 4}
@@ -305,10 +254,10 @@ PLACES = {"before row 1": 0, "before row 2": 1, "when ready": 2, "before row 3":
 @pytest.mark.skipif(os.name != "posix", reason="first light runs on Linux")
 @pytest.mark.seconds
 @pytest.mark.parametrize("place", PLACES)
-def test_what_was_measured_before_a_fault_in_any_place_is_there(
+def test_a_fault_in_any_place_costs_its_limit_and_no_row(
     place: str, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The clock jumps when the stage hangs, so that its limit is no matter of load."""
+    """The clock jumps when the stage hangs, so that its limit does not depend on load."""
     mark, results = tmp_path / "hangs", tmp_path / "results.jsonl"
     clock = SimpleNamespace(monotonic=lambda: 1000.0 if mark.exists() else 1.0, sleep=time.sleep)
     monkeypatch.setattr(first_light, "time", clock)
@@ -316,23 +265,27 @@ def test_what_was_measured_before_a_fault_in_any_place_is_there(
     monkeypatch.setenv("PYTHONPATH", str(FOLDER))
 
     def stage(name: str, bad_place: str, limit_s: float) -> Any:
-        command = [sys.executable, "-c", IN_PLACES, name, name, bad_place, str(mark)]
-        return first_light.Stage(name, command, limit_s, turn_s=limit_s)
+        command = [sys.executable, "-c", PROBE, name, name, bad_place, mark]
+        return first_light.Stage(name, command, limit_s, limit_s, {"CODE": "3"})
 
-    stages = [stage("hangs", place, 500), stage("dies", place, 1e9), stage("raises", place, 1e9)]
-    stages.append(stage("healthy", "nowhere", 1e9))
+    together = [stage("hangs", place, 500), stage("dies", place, 1e9), stage("raises", place, 1e9)]
+    together.append(stage("healthy", "nowhere", 1e9))
+    alone = first_light.Stage("alone", [sys.executable, "-c", "print('all is well')"], 1e9)
     with (tmp_path / "log.txt").open("w") as log:
-        assert first_light.run_stages([stages], log, 1e9) == ["hangs", "dies", "raises"]
+        assert first_light.run_stages([together, [alone]], log, 1e9) == ["hangs", "dies", "raises"]
     rows = rows_of(results.read_text(encoding="utf-8"))
     is_turn = place in ("before row 3", "before row 4", "at the end")
     limit = "the end of its turn" if is_turn else "its limit"
     assert {row["name"]: row["outcome"] for row in rows if row["probe"] == "stage"} == {
         "hangs": f"killed at {limit} of 500 s", "dies": "killed by signal 9", "raises": "exit code 3",
-        "healthy": "done",
+        "healthy": "done", "alone": "done",
     }  # fmt: skip
-    for name in ("hangs", "dies", "raises", "healthy"):
-        numbers = [row["number"] for row in rows if row["probe"] == "row" and row["name"] == name]
-        assert numbers == [1, 2, 3, 4][: 4 if name == "healthy" else PLACES[place]]
+    found = [(row["name"], row["number"]) for row in rows if row["probe"] == "row"]
+    numbers = {name: range(1, PLACES[place] + 1) for name in ("hangs", "dies", "raises")} | {"healthy": range(1, 5)}
+    expected = [(name, number) for name, until in numbers.items() for number in until]
+    assert sorted(found) == sorted(expected)
+    assert [row for row in found if row[1] > 2] == [row for row in expected if row[1] > 2], "turns, one at a time"
+    assert "[alone] all is well\n" in (tmp_path / "log.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="first light runs on Linux")
@@ -357,34 +310,18 @@ def test_a_process_that_cannot_be_killed_stops_nothing(
 DRIVER = """
 import sys, time
 import first_light
-start = "import os, time; from turns import report, wait_for_turn; report('row', pid=os.getpid(), name="
-codes = [start + "'works'); time.sleep(600)", start + "'waits'); wait_for_turn(); report('row', name='turn')"]
-stages = [first_light.Stage("stage", [sys.executable, "-c", code], 600, turn_s=600) for code in codes]
+probe, mark = sys.argv[1:]
+commands = [[sys.executable, "-c", probe, name, "hangs", name, mark] for name in ("before row 2", "nowhere")]
+stages = [first_light.Stage("stage", command, 600, turn_s=600) for command in commands]
 first_light.run_stages([stages], sys.stderr, time.monotonic() + 600)
 """
 
 
 def is_running(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the children of a killed process")
-def test_stages_die_with_a_killed_first_light_and_the_rows_stay(tmp_path: Path) -> None:
-    results = tmp_path / "results.jsonl"
-    environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(results)}
-    log = (tmp_path / "log.txt").open("w")
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER], env=environment, stdout=log, stderr=log)
-    wait_for(lambda: results.is_file() and len(rows_of(results.read_text())) == 2)
-    driver.kill()
-    driver.wait()
-    rows = rows_of(results.read_text(encoding="utf-8"))
-    wait_for(lambda: not any(is_running(row["pid"]) for row in rows))
-    log.close()
-    assert sorted(row["name"] for row in rows_of(results.read_text(encoding="utf-8"))) == ["waits", "works"]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -394,14 +331,29 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_probe_takes_no_turn_after_first_light_has_ended(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the children of a killed process")
+def test_stages_die_with_a_killed_first_light_and_the_rows_stay(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(results)}
-    command = [sys.executable, "-c", PROBE.format("late", "")]
-    result = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S
-    )
-    assert result.returncode == 1 and not results.exists()
+    with (tmp_path / "log.txt").open("w") as log:
+        command = [sys.executable, "-c", DRIVER, PROBE, str(tmp_path / "mark")]
+        driver = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    wait_for(lambda: results.is_file() and len(rows_of(results.read_text())) == 3)
+    driver.kill()
+    driver.wait()
+    rows = rows_of(results.read_text(encoding="utf-8"))
+    wait_for(lambda: not any(is_running(row["pid"]) for row in rows))
+    rows = rows_of(results.read_text(encoding="utf-8"))
+    found = sorted((row["name"], row["number"]) for row in rows)
+    assert found == [("before row 2", 1), ("nowhere", 1), ("nowhere", 2)]
+
+
+def test_a_probe_takes_no_turn_after_first_light_has_ended(tmp_path: Path) -> None:
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(tmp_path / "results.jsonl")}
+    command = [sys.executable, "-c", PROBE, "late", "", "", ""]
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    result: Any = subprocess.run(command, env=environment, check=False, **options)  # type: ignore[call-overload]
+    assert result.returncode == 1 and [row["number"] for row in rows_of(result.stdout)] == [1, 2]
 
 
 def test_the_budget_ends_everything(first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
