@@ -22,8 +22,8 @@ from scripts.traced.traced_step import NUM_IDS, RefusedError, Trace, traced  # n
 NUM_SLOTS, BEAM_SIZE, NUM_STEPS = 8, 4, 8
 
 
-def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
-    """Traces a search that ends after some steps, when the host is told that all sentences are done."""
+def end_after(num_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the next search end after some steps, when the host is told that all sentences are done."""
     polls = iter(range(1 << 20))
 
     class Arrived:
@@ -31,7 +31,7 @@ def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
 
         def __init__(self, tensor: Any):
             assert tensor.is_cuda
-            is_done = tensor.dtype == torch.bool and next(polls) >= NUM_STEPS
+            is_done = tensor.dtype == torch.bool and next(polls) >= num_steps
             with torch.utils._python_dispatch._disable_current_modes():
                 self.found = torch.full(tensor.shape, is_done, dtype=tensor.dtype)
 
@@ -42,9 +42,17 @@ def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
             return self.found
 
     monkeypatch.setattr(beam_search, "HostCopy", Arrived)
-    config = settings.resolve(
-        None, [f"model.preset={preset}", "model.num_encoder_layers=2", "model.num_decoder_layers=2"]
-    ).config.model
+
+
+def small_config(preset: str) -> Any:
+    changes = ["model.num_encoder_layers=2", "model.num_decoder_layers=2"]
+    return settings.resolve(None, [f"model.preset={preset}", *changes]).config.model
+
+
+def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Traces a search."""
+    end_after(NUM_STEPS, monkeypatch)
+    config = small_config(preset)
     with traced(number=0) as trace, torch.inference_mode():
         with torch.device("cuda"):
             model = Transformer(config, NUM_IDS).eval()
@@ -62,6 +70,23 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
     assert trace.num_reads <= 1, "the cache makes room once, before the first step"
     products = [kernel for kernel in trace.recorded if kernel.kind == "product"]
     assert len(products) == 2 * 10 + 1, "six of each layer with weights, four of attention, and the output layer"
+
+
+def test_the_third_search_of_a_shape_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So first light reports the rate of the third one."""
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 1))
+    kept = dict[Any, beam_search.Slots]()
+    recorded = [0]
+    with traced(number=0) as trace, torch.inference_mode():
+        with torch.device("cuda"):
+            engine = IncrementalModel(Transformer(small_config("base"), NUM_IDS).eval(), torch.bfloat16)
+        for _ in range(3):
+            end_after(100, monkeypatch)
+            requests = RequestQueue([Request(number, [5] * 20, 120, []) for number in range(64)], 64)
+            search([engine], requests, SearchOptions(BEAM_SIZE, 0.6), kept)
+            recorded.append(trace.num_recorded)
+    assert recorded[1] > 0 and recorded[2] == recorded[3]
 
 
 @pytest.mark.parametrize("preset", ["base", "big"])
