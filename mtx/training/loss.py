@@ -29,7 +29,8 @@ from mtx.formatting import divide_up, round_up
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
 # The same elsewhere, in bytes, or a share of the memory that a GPU has beyond 16 GB: gradients are sums over chunks,
-# and a compiled step copies the output weight for each. With less memory, larger chunks made smaller micro-batches.
+# and a compiled step copies the output weight for each. With less memory, larger chunks would leave less for
+# micro-batches.
 _CHUNK_BYTES = 1 << 28
 _CHUNK_SHARE = 1 / 32
 _SMALL_MEMORY = 1 << 34

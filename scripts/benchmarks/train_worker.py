@@ -166,10 +166,8 @@ def same_steps_system(config: Config, store: TokenStore, device: torch.device, n
     return System(source(), plain_update(config, store.num_ids, device, name))
 
 
-def plain_update(
-    config: Config, num_ids: int, device: torch.device, name: str, dynamic: bool = True
-) -> Callable[[Work, float], Any]:
-    """Returns one iteration of a plain training loop around a model, compiled for all shapes if `dynamic`."""
+def plain_update(config: Config, num_ids: int, device: torch.device, name: str) -> Callable[[Work, float], Any]:
+    """Returns one iteration of a plain training loop around a model."""
     torch.manual_seed(config.seed)
     is_torch = name.startswith("nn-transformer")
     longest = config.data.max_tokens
@@ -181,7 +179,7 @@ def plain_update(
         model = MarianBaseline(Transformer(config.model, num_ids), longest, attention)
     model = model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    forward = compiled_program(model, name.endswith("tuned"), dynamic) if "compiled" in name else model
+    forward = compiled_program(model, name.endswith("tuned")) if "compiled" in name else model
     in_bf16 = "bf16" in name or (is_torch and device.type == "cuda" and config.precision != "fp32")
 
     def update(step: Work, rate: float) -> Any:
@@ -202,8 +200,8 @@ def plain_update(
     return update
 
 
-def compiled_program(model: torch.nn.Module, is_tuned: bool, dynamic: bool = True) -> Any:
-    """Compiles one program for all shapes, or one for each if not `dynamic`.
+def compiled_program(model: torch.nn.Module, is_tuned: bool) -> Any:
+    """Compiles one program for all shapes.
 
     On a CPU, compiled code is slow at drawing dropout and at writing masks (ReLU's mask alone took a tenth of a step).
     The tuned program leaves dropout to torch's kernels and computes masks again in the backward pass.
@@ -213,7 +211,7 @@ def compiled_program(model: torch.nn.Module, is_tuned: bool, dynamic: bool = Tru
 
     inductor.fallback_random = functorch.aggressive_recomputation = is_tuned
     torch._dynamo.config.recompile_limit = MAX_RECOMPILES
-    return torch.compile(model, dynamic=dynamic)
+    return torch.compile(model, dynamic=True)
 
 
 # Measuring

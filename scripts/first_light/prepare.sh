@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Prepares first light for a machine with a GPU and no network: Multi30k goes to .gpu and wheels go to .whl, both in
+# Prepares first light for a machine with a GPU and no network: Tatoeba en-de goes to .gpu and wheels go to .whl, both in
 # the root of the checkout and ignored by git. Needs a network and no GPU.
-#   bash scripts/first_light/prepare.sh MULTI30K_DIR [PACKAGE...]
+#   bash scripts/first_light/prepare.sh DIR [PACKAGE...]
+# DIR has train, dev and test.en-de.tsv.gz, or is next to the folder tatoeba that has them.
 # Without packages it takes those of wheels.txt; first light names what a machine lacks. PYTHON_VERSIONS are those that
 # the other machine may have, by default all that mtx supports.
 set -euo pipefail
-if [ $# -lt 1 ]; then sed -n '2,6s/^# *//p' "$0" >&2; exit 2; fi
+if [ $# -lt 1 ]; then sed -n '2,7s/^# *//p' "$0" >&2; exit 2; fi
 here=$(cd "$(dirname "$0")" && pwd) data=$1
 shift
-for name in {train,val,test_2016_flickr}.{en,de}.gz; do
-    [ -f "$data/$name" ] || { echo "error: $data: has no $name; name the directory of Multi30k" >&2; exit 2; }
+[ -f "$data/train.en-de.tsv.gz" ] || data=$data/../tatoeba
+for name in {train,dev,test}.en-de.tsv.gz; do
+    [ -f "$data/$name" ] || { echo "error: $data: has no $name; name the directory of Tatoeba" >&2; exit 2; }
 done
 data=$(cd "$data" && pwd)
 cd "$here/../.."
 rm -rf .gpu .whl
-mkdir -p .gpu/multi30k .whl
-cp "$data"/{train,val,test_2016_flickr}.{en,de}.gz .gpu/multi30k
+mkdir -p .gpu/tatoeba .whl
+cp "$data"/{train,dev,test}.en-de.tsv.gz .gpu/tatoeba
 if [ $# -gt 0 ]; then printf '%s\n' "$@"; else cat "$here/wheels.txt"; fi > .whl/asked.txt
 platforms=(--platform manylinux2014_x86_64)
 for minor in {17..39}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done # pip compares them literally

@@ -14,7 +14,7 @@ from turns import peak_flops, report
 
 ROOT = Path(__file__).parents[2]
 NOT_IMPORTED = {"ctranslate2", "datasets", "tabulate"}  # dependencies of mtx that no stage imports
-OF_THE_STAGES = ["transformers>=4.48", "pytest>=8.0", "pytest-xdist>=3.5"]
+OF_THE_STAGES = ["pytest>=8.0", "pytest-xdist>=3.5"]
 
 
 def required() -> list[Requirement]:

@@ -17,7 +17,7 @@ RESULTS = "FIRST_LIGHT_RESULTS"  # the environment variable that names the file 
 def wait_for_turn(device: Any = None) -> None:
     """Gives back unused memory and waits until `first_light.py` lets this process time.
 
-    It does not wait if the probe was started by hand.
+    It does not wait if the probe was started by hand, and ends it if `first_light.py` has ended.
     """
     if device is not None and device.type == "cuda":
         import torch
@@ -25,16 +25,17 @@ def wait_for_turn(device: Any = None) -> None:
         torch.cuda.empty_cache()
     if RESULTS in os.environ:
         print(READY, flush=True)
-        sys.stdin.readline()
+        if not sys.stdin.readline():
+            sys.exit("first light has ended")
 
 
 def report(probe: str, **values: Any) -> None:
     """Writes a row at once, so that it is there whatever happens next."""
     row = json.dumps({"probe": probe, **values}, default=str)
-    print(row, flush=True)
     if path := os.environ.get(RESULTS):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(row + "\n")
+    print(row, flush=True)
 
 
 def rates(row: dict[str, Any], flops: float, peak: float | None) -> dict[str, Any]:

@@ -3,17 +3,21 @@
 Whoever renames or removes what a probe uses, or adds a dependency, finds out here, without a GPU.
 """
 
+import argparse
 import contextlib
 import gzip
 import importlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,15 +33,15 @@ FOLDER = ROOT / "scripts" / "first_light"
 TINY = ["--device", "cpu", "--preset", "tiny", "--ids", "500"]
 PROBES = {
     "machine": ["cpu"],
-    "step": [*TINY, "--tokens", "512", "--variants", "eager", "--seconds", "0.1"],
-    "peers": [*TINY, "--tokens", "512", "--peer", "nn-transformer", "--eager", "--seconds", "0.1"],
-    "products": ["--device", "cpu", "--presets", "tiny", "--tokens", "64", "--ids", "500", "--toy"],
-    "decode": [*TINY, "--lines", "4", "--peer-lines", "2"],
+    "step": [*TINY, "--tokens", "512", "--turn", "--seconds", "0.1"],
+    "micro": ["--device", "cpu", "--presets", "tiny", "--tokens", "64", "--ids", "500", "--toy"],
+    "ncu": ["--device", "cpu"],
+    "decode": [*TINY, "--lines", "2,4"],
 }
-# What an image for machine learning has: torch, transformers and what they and pytest need.
+# What an image for machine learning has: torch, transformers, and what they and pytest need.
 IN_THE_IMAGE = {
     "torch", "sentencepiece", "sacrebleu", "charset-normalizer", "huggingface-hub", "typer", "tqdm", "numpy", "pyarrow",
-    "safetensors", "PyYAML", "regex", "jinja2", "transformers", "pytest", "pytest-xdist",
+    "safetensors", "PyYAML", "regex", "jinja2", "requests", "pytest", "pytest-xdist",
 }  # fmt: skip
 
 
@@ -58,36 +62,131 @@ def test_every_probe_is_tried_here() -> None:
 @pytest.mark.seconds
 @pytest.mark.parametrize("name", PROBES)
 def test_a_probe_measures_with_what_mtx_has(
-    name: str, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, first_light: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mtx.training import loss
-
-    monkeypatch.setattr(loss, "_CHUNK_BYTES", loss._CHUNK_BYTES)  # a probe changes it
     importlib.import_module(f"probe_{name}").main(PROBES[name])
     rows = rows_of(capsys.readouterr().out)
     assert rows and not [row for row in rows if "error" in row]
-    if name in ("step", "peers"):
-        assert [row["alone"] for row in rows if "alone" in row] == ["no", "yes"]
+    if name == "step":
+        assert [row["alone"] for row in rows if row["probe"] == "step"] == ["no", "yes"]
+    if name == "decode":
+        assert [(row["lines"], row.get("run")) for row in rows] == [
+            (size, run) for size in (2, 4) for run in (1, 2, 3, None)
+        ]
 
 
-@pytest.mark.seconds
-@pytest.mark.parametrize(("name", "makes"), [("step", "mtx_system"), ("peers", "ready")])
-def test_a_variant_that_is_ready_is_measured_before_the_next_one(
-    name: str, makes: str, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_variant_changes_what_the_compiler_sees(first_light: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    import probe_step
+    import torch
+
+    from mtx.training import loss
+
+    monkeypatch.setattr(torch._inductor.config, "combo_kernels", False)
+    chosen = list[str]()
+    candidates = ModuleType("scripts.first_light.candidates.step")
+    candidates.replaced = lambda names: contextlib.nullcontext(chosen.extend(names))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "scripts.first_light.candidates", ModuleType("candidates"))
+    monkeypatch.setitem(sys.modules, candidates.__name__, candidates)
+    options = argparse.Namespace(device="cuda", combo=True, loss_rows=77, candidates="norm,loss")
+    with probe_step.changed(options):
+        assert loss._rows_at_once(torch.zeros(8, 8)) == 77 and torch._inductor.config.combo_kernels
+        assert chosen == ["norm", "loss"]
+    assert loss._rows_at_once(torch.zeros(8, 8)) == 512
+
+
+def test_the_profile_has_all_kernels_and_names_the_longest(
+    first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Compiling the next one may hang or die."""
-    probe = importlib.import_module(f"probe_{name}")
-    make, arguments = getattr(probe, makes), [each for each in PROBES[name] if each != "--eager"]
+    import probe_step
+    import torch
+    from torch.autograd import DeviceType
 
-    def make_one(*rest: Any) -> Any:
-        if '"alone": "no"' in capsys.readouterr().out:
-            raise InterruptedError
-        return make(*rest)
+    names = [f"void ns::(anonymous namespace)::kernel_{n}<float, (Kind)1>(float*)" for n in range(40)]
+    names.append("Memcpy DtoD (Device -> Device)")
+    events = [
+        SimpleNamespace(device_type=DeviceType.CUDA, name=name, time_range=SimpleNamespace(elapsed_us=lambda n=n: n))
+        for n, name in enumerate(names)
+    ]
+    profiler = contextlib.nullcontext(SimpleNamespace(events=lambda: events))
+    monkeypatch.setattr(torch.profiler, "profile", lambda **_: profiler)
+    system = SimpleNamespace(update=lambda *_: None, source=iter(range(probe_step.NUM_PROFILED)))
+    probe_step.profile("base", system, torch.device("cpu"), tmp_path / "profile.txt")
+    text = (tmp_path / "profile.txt").read_text(encoding="utf-8")
+    assert all(name in text for name in names)
+    functions = [row["function"] for row in rows_of(capsys.readouterr().out) if row["probe"] == "kernel"]
+    assert functions == [f"kernel_{n}" for n in range(39, 29, -1)]
 
-    monkeypatch.setattr(probe, makes, make_one)
-    monkeypatch.setattr(probe, "errors_reported", lambda *_, **__: contextlib.nullcontext())
-    with pytest.raises(InterruptedError):
-        probe.main([",".join([each] * 2) if each == "eager" else each for each in arguments])
+
+NCU = """#!{python}
+import sys
+option = dict(zip(sys.argv, sys.argv[1:]))
+assert option["--kernel-name"] == "regex:^({functions})$" and sys.argv[-1] == "--in-range"
+open(option["--log-file"], "w").write({output!r})
+"""
+FIGURES = """==PROF== Connected to process 7
+"ID","Kernel Name","{0.NS}","{0.COMPUTE}","{0.MEMORY}"
+"","","ns","%","%"
+"0","norm","1,000","20.25","80.5"
+"1","gemm","9,000","90","30"
+"2","norm","2,000.5","30.25","70.5"
+==PROF== Disconnected
+"""
+REFUSED = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+
+
+@pytest.mark.parametrize(
+    ("output", "rows"),
+    [
+        (
+            FIGURES,
+            [
+                {"function": "gemm", "launches": 1, "us": 9.0, "compute_percent": 90.0, "memory_percent": 30.0},
+                {"function": "norm", "launches": 2, "us": 1.5, "compute_percent": 25.2, "memory_percent": 75.5},
+            ],
+        ),
+        (REFUSED, [{"function": "", "note": f"ncu has no figures: {REFUSED}"}]),
+        (None, [{"function": "", "note": "there is no ncu on this machine"}]),
+    ],
+)
+def test_ncu_gives_a_row_for_each_of_the_longest_kernels_or_the_reason(
+    output: str | None,
+    rows: list[dict[str, Any]],
+    first_light: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import probe_ncu
+
+    functions = [*(f"kernel_{n}" for n in range(20)), "gemm", "norm"]  # also of an earlier profile
+    if output is not None:
+        text = NCU.format(python=sys.executable, functions="|".join(functions[-10:]), output=output.format(probe_ncu))
+        (tmp_path / "ncu").write_text(text)
+        (tmp_path / "ncu").chmod(0o755)
+    results = tmp_path / "results.jsonl"
+    kernels = [json.dumps({"probe": "kernel", "function": name}) for name in functions]
+    results.write_text("\n".join(kernels) + "\n")
+    monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(results))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    probe_ncu.main(["--device", "cuda"])
+    assert rows_of(capsys.readouterr().out) == [{"probe": "ncu", **row} for row in rows]
+
+
+@pytest.mark.parametrize("gigabytes", [80, 141])
+def test_the_control_takes_turns_with_every_option_and_tuned_variants_are_alone(
+    gigabytes: int, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(first_light, "gpu_state", lambda: {"memory.total": str(1000 * gigabytes)})
+    groups = first_light.list_stages("cuda", tmp_path, tmp_path, tmp_path)
+    shared = [group for group in groups if len(group) > 1]
+    assert len(shared) == (1 if gigabytes > 100 else 2)
+    timed = [[stage.name for stage in group if stage.turn_s] for group in shared]
+    assert all(names[0] == "control" for names in timed)
+    assert sum(timed, []).count("norm,loss") == 1 and not {"compiled", "descent", "big"}.intersection(*timed)
+    alone = {group[0].name: group[0] for group in groups if len(group) == 1}
+    assert [*alone][:4] == ["compiled", "micro", "ncu", "descent"], "the control is compiled before all others"
+    caches = [name for name, stage in alone.items() if "TORCHINDUCTOR_CACHE_DIR" in stage.environment]
+    assert caches == ["descent"]
 
 
 @pytest.mark.seconds
@@ -128,59 +227,142 @@ def test_a_missing_or_old_package_is_named(first_light: ModuleType, monkeypatch:
     assert probe_machine.missing() == ["numpy>=999", "no-such-package>=2"]
 
 
-HANGS = "import subprocess; subprocess.run(['sleep', '60'], start_new_session=True)"  # it outlives its parent
 PROBE = """
-import sys, time
+import os, subprocess, sys
 from turns import report, wait_for_turn
-wait_for_turn()
-report("turn", name="{0}", began=time.time())
-{1}
-report("turn", name="{0}", ended=time.time())
+name, fault, bad_place, mark = sys.argv[1:]
+def reach(place):
+    if place != bad_place:
+        return
+    if fault == "hangs":
+        open(mark, "w").close()
+        subprocess.run(["sleep", "60"], start_new_session=True)  # it outlives its parent
+    if fault == "dies":
+        os.kill(os.getpid(), 9)
+    raise SystemExit(int(os.environ["CODE"]))
+for number in (1, 2, 3, 4):
+    if number == 3:
+        reach("when ready")
+        wait_for_turn()
+    reach(f"before row {number}")
+    report("row", name=name, number=number, pid=os.getpid())
+reach("at the end")
 """
+PLACES = {"before row 1": 0, "before row 2": 1, "when ready": 2, "before row 3": 2, "before row 4": 3, "at the end": 4}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="first light runs on Linux")
-def test_a_stage_that_hangs_or_dies_costs_its_limit_and_nothing_else(
-    first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.seconds
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_in_any_place_costs_its_limit_and_no_row(
+    place: str, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def stage(name: str, code: str, limit_s: float = 60, **options: Any) -> Any:
-        return first_light.Stage(name, [sys.executable, "-c", code], limit_s, **options)
-
-    results = tmp_path / "results.jsonl"
+    """The clock jumps when the stage hangs, so that its limit does not depend on load."""
+    mark, results = tmp_path / "hangs", tmp_path / "results.jsonl"
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 if mark.exists() else 1.0, sleep=time.sleep)
+    monkeypatch.setattr(first_light, "time", clock)
     monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(results))
     monkeypatch.setenv("PYTHONPATH", str(FOLDER))
-    together = [
-        stage("hangs", HANGS, 1.0),
-        stage("dies", "import os; os.abort()", turn_s=60),
-        stage("fails", "raise SystemExit(3)"),
-        stage("first", PROBE.format("first", "time.sleep(0.3)"), turn_s=60),
-        stage("hangs in its turn", PROBE.format("hangs", HANGS), turn_s=1.0),
-        stage("dies in its turn", PROBE.format("dies", "import os; os.abort()"), turn_s=60),
-        stage("last", PROBE.format("last", ""), turn_s=60),
-    ]
-    alone = [stage("hangs alone", HANGS, 1.0), stage("alone", "print('all is well')")]
+
+    def stage(name: str, bad_place: str, limit_s: float) -> Any:
+        command = [sys.executable, "-c", PROBE, name, name, bad_place, mark]
+        return first_light.Stage(name, command, limit_s, limit_s, {"CODE": "3"})
+
+    together = [stage("hangs", place, 500), stage("dies", place, 1e9), stage("raises", place, 1e9)]
+    together.append(stage("healthy", "nowhere", 1e9))
+    alone = first_light.Stage("alone", [sys.executable, "-c", "print('all is well')"], 1e9)
     with (tmp_path / "log.txt").open("w") as log:
-        failed = first_light.run_stages(together, alone, log, time.monotonic() + 300)
+        assert first_light.run_stages([together, [alone]], log, 1e9) == ["hangs", "dies", "raises"]
     rows = rows_of(results.read_text(encoding="utf-8"))
-    outcomes = {row["name"]: row["outcome"] for row in rows if row["probe"] == "stage"}
-    assert outcomes == {
-        "hangs": "killed at its limit of 1 s", "dies": "killed by signal 6", "fails": "exit code 3", "first": "done",
-        "hangs in its turn": "killed at the end of its turn of 1 s", "dies in its turn": "killed by signal 6",
-        "last": "done", "hangs alone": "killed at its limit of 1 s", "alone": "done",
+    is_turn = place in ("before row 3", "before row 4", "at the end")
+    limit = "the end of its turn" if is_turn else "its limit"
+    assert {row["name"]: row["outcome"] for row in rows if row["probe"] == "stage"} == {
+        "hangs": f"killed at {limit} of 500 s", "dies": "killed by signal 9", "raises": "exit code 3",
+        "healthy": "done", "alone": "done",
     }  # fmt: skip
-    assert set(failed) == {name for name, outcome in outcomes.items() if outcome != "done"}
-    turns = [(row["name"], "began" in row) for row in rows if row["probe"] == "turn"]
-    expected = [("first", True), ("first", False), ("hangs", True), ("dies", True), ("last", True), ("last", False)]
-    assert turns == expected, "one at a time"
+    found = [(row["name"], row["number"]) for row in rows if row["probe"] == "row"]
+    numbers = {name: range(1, PLACES[place] + 1) for name in ("hangs", "dies", "raises")} | {"healthy": range(1, 5)}
+    expected = [(name, number) for name, until in numbers.items() for number in until]
+    assert sorted(found) == sorted(expected)
+    assert [row for row in found if row[1] > 2] == [row for row in expected if row[1] > 2], "turns, one at a time"
     assert "[alone] all is well\n" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="first light runs on Linux")
+def test_a_process_that_cannot_be_killed_stops_nothing(
+    first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A GPU's driver may hold one."""
+    monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(tmp_path / "results.jsonl"))
+    monkeypatch.setattr(first_light, "DEATH_S", 0.1)
+    kept = list[int]()
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda group, _: kept.append(group))
+    sleeps = first_light.Stage("sleeps", [sys.executable, "-c", "import time; time.sleep(600)"], 0.5)
+    next_one = first_light.Stage("next", [sys.executable, "-c", ""], 600)
+    try:
+        with (tmp_path / "log.txt").open("w") as log:
+            assert first_light.run_stages([[sleeps], [next_one]], log, time.monotonic() + 600) == ["sleeps"]
+    finally:
+        kill(kept[0], signal.SIGKILL)
+
+
+DRIVER = """
+import sys, time
+import first_light
+probe, mark = sys.argv[1:]
+commands = [[sys.executable, "-c", probe, name, "hangs", name, mark] for name in ("before row 2", "nowhere")]
+stages = [first_light.Stage("stage", command, 600, turn_s=600) for command in commands]
+first_light.run_stages([stages], sys.stderr, time.monotonic() + 600)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends the children of a killed process")
+def test_stages_die_with_a_killed_first_light_and_the_rows_stay(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(results)}
+    with (tmp_path / "log.txt").open("w") as log:
+        command = [sys.executable, "-c", DRIVER, PROBE, str(tmp_path / "mark")]
+        driver = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    wait_for(lambda: results.is_file() and len(rows_of(results.read_text())) == 3)
+    driver.kill()
+    driver.wait()
+    rows = rows_of(results.read_text(encoding="utf-8"))
+    wait_for(lambda: not any(is_running(row["pid"]) for row in rows))
+    rows = rows_of(results.read_text(encoding="utf-8"))
+    found = sorted((row["name"], row["number"]) for row in rows)
+    assert found == [("before row 2", 1), ("nowhere", 1), ("nowhere", 2)]
+
+
+def test_a_probe_takes_no_turn_after_first_light_has_ended(tmp_path: Path) -> None:
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(tmp_path / "results.jsonl")}
+    command = [sys.executable, "-c", PROBE, "late", "", "", ""]
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    result: Any = subprocess.run(command, env=environment, check=False, **options)  # type: ignore[call-overload]
+    assert result.returncode == 1 and [row["number"] for row in rows_of(result.stdout)] == [1, 2]
 
 
 def test_the_budget_ends_everything(first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FIRST_LIGHT_RESULTS", str(tmp_path / "results.jsonl"))
+    monkeypatch.setattr(first_light, "LEAST_S", 0.1)
     sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-    stages = [first_light.Stage(name, sleeps, 60) for name in ("together", "alone")]
+    stages = [first_light.Stage(name, sleeps, 60) for name in ("first", "second")]
     with (tmp_path / "log.txt").open("w") as log:
-        assert first_light.run_stages(stages[:1], stages[1:], log, time.monotonic() + 0.5) == ["together"]
+        assert first_light.run_stages([stages[:1], stages[1:]], log, time.monotonic() + 0.5) == ["first"]
     rows = rows_of((tmp_path / "results.jsonl").read_text(encoding="utf-8"))
     assert [row["outcome"] for row in rows] == ["killed at the end of the budget", "skipped: the budget is spent"]
 
@@ -188,7 +370,7 @@ def test_the_budget_ends_everything(first_light: ModuleType, monkeypatch: pytest
 def run(*, data: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     environment = {**ENVIRONMENT, "DATA": str(data), **variables}
     command = [sys.executable, str(FOLDER / "first_light.py")]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=900)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=1900)
 
 
 def test_without_a_gpu_it_goes_no_further(tmp_path: Path) -> None:
@@ -196,16 +378,50 @@ def test_without_a_gpu_it_goes_no_further(tmp_path: Path) -> None:
     outcomes = {row["name"]: row["outcome"] for row in rows_of(result.stdout) if row["probe"] == "stage"}
     assert result.returncode == 1 and outcomes == {"machine": "exit code 1"}
     assert "device=cuda: " in result.stdout
-    result = run(data=tmp_path, OUT=str(tmp_path / "out"), STAGES="base nothing")
-    assert result.returncode == 1 and "error: STAGES: there is no nothing, only doctor, " in result.stderr
+    result = run(data=tmp_path, OUT=str(tmp_path / "out"), STAGES="big nothing")
+    assert result.returncode == 1 and "error: STAGES: there is no nothing, only compiled, " in result.stderr
 
 
-def test_prepare_needs_multi30k(tmp_path: Path) -> None:
-    command = ["bash", str(FOLDER / "prepare.sh")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert result.returncode == 2 and "MULTI30K_DIR [PACKAGE...]" in result.stderr
-    result = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert result.returncode == 2 and result.stderr.startswith(f"error: {tmp_path}: has no train.en.gz")
+@pytest.mark.seconds
+def test_a_run_without_its_text_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    result = run(data=tmp_path, DEVICE="cpu", OUT=str(tmp_path / "out"), STAGES="own-text")
+    outcomes = {row["name"]: row["outcome"] for row in rows_of(result.stdout) if row["probe"] == "stage"}
+    reason = f"skipped: {tmp_path} has no train.en-de.tsv.gz; DATA names the directory"
+    assert result.returncode == 0 and outcomes == {"own-text": reason, "machine": "done"}
+
+
+def prepare(checkout: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Runs a copy of prepare.sh with a stand-in for `python3 -m pip`."""
+    folder, programs = checkout / "scripts" / "first_light", checkout / "bin"
+    for each in (folder, programs):
+        each.mkdir(parents=True, exist_ok=True)
+    for name in ("prepare.sh", "wheels.txt"):
+        shutil.copy(FOLDER / name, folder)
+    (programs / "python3").write_text("#!/bin/sh\n")
+    (programs / "python3").chmod(0o755)
+    environment = {**ENVIRONMENT, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", str(folder / "prepare.sh"), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+
+def test_prepare_needs_tatoeba(tmp_path: Path) -> None:
+    result = prepare(tmp_path / "checkout")
+    assert result.returncode == 2 and "DIR [PACKAGE...]" in result.stderr
+    result = prepare(tmp_path / "checkout", tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {tmp_path}/../tatoeba: has no train.en-de.tsv.gz")
+
+
+@pytest.mark.parametrize("named", ["tatoeba", "multi30k"])
+def test_prepare_brings_one_direction_of_the_folder_or_of_its_neighbour(named: str, tmp_path: Path) -> None:
+    for folder in ("tatoeba", "multi30k"):
+        (tmp_path / folder).mkdir()
+    names = {f"{part}.en-de.tsv.gz" for part in ("train", "dev", "test")}
+    for name in (*names, "train.en-fr.tsv.gz"):
+        (tmp_path / "tatoeba" / name).write_text(name)
+    result = prepare(tmp_path / "checkout", tmp_path / named)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tmp_path / "checkout" / ".gpu" / "tatoeba").iterdir()} == names
 
 
 @pytest.mark.slow
@@ -214,28 +430,33 @@ def test_all_stages_at_toy_size(tmp_path: Path) -> None:
     data, lacking = tmp_path / "data", tmp_path / "lacking"
     for folder in (data, lacking):
         folder.mkdir()
-    for name in ("ctranslate2", "datasets"):
+    for name in ("ctranslate2", "datasets", "transformers"):
         (lacking / f"{name}.py").write_text("raise ImportError(__name__)\n")
-    for name, numbers in (("train", range(1000, 3000)), ("val", range(3000, 3020)), ("test_2016_flickr", range(20))):
-        for side, tongue in enumerate(("en", "de")):
-            text = "".join(f"{pair[side]}\n" for pair in pairs(numbers))
-            (data / f"{name}.{tongue}.gz").write_bytes(gzip.compress(text.encode()))
-    stages = "multi30k doctor tests base compiled flex big nn marian products autotuned decode two-gpus long"
+    for name, numbers in (("train", range(1000, 3000)), ("dev", range(3000, 3020)), ("test", range(20))):
+        text = "".join(f"{src}\t{tgt}\n" for src, tgt in pairs(numbers))
+        (data / f"{name}.en-de.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    options = ["control", "no-mix-order", "multi-stages", "pdl", "combo", "loss-chunks", "norm", "loss", "norm,loss"]
+    compiled = ["compiled", "descent", *options, "big", "big-candidates"]
+    stages = [*compiled, "micro", "ncu", "tests", "decode", "own-text", "two-gpus"]
     result = run(
-        data=data, DEVICE="cpu", OUT=str(tmp_path / "out"), BUDGET_S="800", STAGES=stages, PYTHONPATH=str(lacking)
-    )
+        data=data, DEVICE="cpu", OUT=str(tmp_path / "out"), BUDGET_S="1800", STAGES=" ".join(stages),
+        PYTHONPATH=str(lacking),
+    )  # fmt: skip
     log = (tmp_path / "out" / "log.txt").read_text(encoding="utf-8")
     assert result.returncode == 0, log
     rows = rows_of((tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8"))
     assert not [row for row in rows if "error" in row]
     outcomes = {row["name"]: row["outcome"] for row in rows if row["probe"] == "stage"}
-    assert outcomes == dict.fromkeys(["machine", *stages.split()], "done")
+    assert outcomes == dict.fromkeys(["machine", *stages], "done")
+    needs = {row["variant"]: row["compiled"] for row in rows if row["probe"] == "first step"}
+    assert needs == dict.fromkeys(compiled, "needs CUDA, not cpu")
+    assert [row["note"] for row in rows if row.get("name") == "candidates"] == ["needs CUDA, not cpu"]
     found = {row["name"]: row for row in rows if row["probe"] == "run"}
-    assert found.keys() == {"multi30k", "two-gpus", "long"} and found["multi30k"]["bleu"].keys() == {"test_2016_flickr"}
+    assert found.keys() == {"own-text", "two-gpus"} and found["own-text"]["scores"].keys() == {"test.en-de"}
     assert all(row["steps"] >= 4 and row["tgt_tokens_per_s"] > 0 for row in found.values())
-    for table in ("machine", "stage", "first step", "step", "peer", "product", "decode", "run"):
+    for table in ("machine", "stage", "first step", "step", "call", "ncu", "decode", "run"):
         assert f"\n{table}\n\n| " in result.stdout
-    assert (tmp_path / "out" / "multi30k.tgz").is_file()
+    assert (tmp_path / "out" / "own-text.tgz").is_file()
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
 from mtx.model import transformer
 from mtx.model.attention import BlockLayout, Kernel, TileLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_batch import MicroStep
-from scripts.first_light import flex_layout
-from scripts.first_light.flex_layout import FlexLayout
 from tests.models import dense, random_batch, tiny_model
 
 SRC, TGT = [7, 1, 12, 3, 2], [5, 2, 3, 14, 1]
@@ -39,28 +36,6 @@ def test_the_ranges_of_cross_attention_lie_on_the_other_side() -> None:
     layout = BlockLayout.of(queries, keys, 3, 4, causal=False)
     assert layout.key_ranges.tolist() == [[0, 0, 1], [1, 1, 4]]
     assert layout.query_ranges.tolist() == [[0, 2, 2, 2], [2, 3, 3, 3]]
-
-
-@pytest.mark.parametrize("block", [4, 128])
-@pytest.mark.parametrize("causal", [False, True])
-def test_flex_attention_sees_what_the_ranges_say(block: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flex_layout, "_FLEX_BLOCK", block)
-    src = torch.tensor([0, 2, 3, 9, 12, 12], dtype=torch.int32)
-    tgt = src if causal else torch.tensor([0, 3, 4, 8, 10, 10], dtype=torch.int32)
-    layouts = [kind.of(tgt, src, int(tgt[-1]), 12, causal) for kind in (BlockLayout, FlexLayout)]
-    torch.manual_seed(1)
-    queries, keys_values = torch.randn(int(tgt[-1]), 1, 2, 16), torch.randn(12, 2, 2, 16)
-    torch.testing.assert_close(layouts[1].attend_joint(queries, keys_values), dense(layouts[0], queries, keys_values))
-    # A CPU does not read the tables of blocks.
-    sees = torch.arange(12) >= layouts[0].key_ranges[0][:, None]
-    sees &= torch.arange(12) < layouts[0].key_ranges[1][:, None]
-    blocks = [[bool(part.any()) for part in torch.split(rows, block, 1)] for rows in torch.split(sees, block)]
-    mask = layouts[1].mask
-    assert mask.to_dense()[0, 0].bool().tolist() == blocks
-    other = BlockMask(
-        mask.seq_lengths[::-1], mask.q_num_blocks, mask.q_indices, *[None] * 6, mask.BLOCK_SIZE, mask.mask_mod
-    )
-    assert other.to_dense()[0, 0].bool().T.tolist() == blocks
 
 
 def loss_and_gradients(model: Transformer, hidden: Tensor, targets: Tensor) -> dict[str, Tensor]:
