@@ -17,7 +17,7 @@ from torch import Tensor
 from turns import errors_reported, report
 
 from mtx.config import settings
-from mtx.decoding.beam_search import top_continuations
+from mtx.decoding.beam_search import find_reduction, top_continuations
 from mtx.model.device import find_device, use_device
 from mtx.training import loss
 from scripts.benchmarks.train_worker import synchronize
@@ -105,7 +105,7 @@ class Calls:
             return self._flops(self.ms(step, 5), 3 * self.tokens, width, self.ids)
 
     def probabilities(self, width: int) -> dict[str, Any]:
-        """The best continuations of a step of the search."""
+        """The best continuations of a step of the search, by torch's operations and by the kernel of the search."""
         slots = SEARCH_ROWS // self.factor // BEAMS
         logits = self.random(slots * BEAMS, width) @ self.random(-(-self.ids // 64) * 64, width).T * width**-0.5
         logits = logits.view(slots, BEAMS, -1)
@@ -114,7 +114,15 @@ class Calls:
         def choose() -> Any:
             return top_continuations(scores, torch.log_softmax(logits, -1, dtype=torch.float), 2 * BEAMS)
 
-        return {"ms": round(self.ms(choose), 4)}
+        times = {"ms": round(self.ms(choose), 4)}
+        if reduce_logits := find_reduction(self.device):
+
+            def choose_by_kernel() -> Any:
+                log_sums, maxima = reduce_logits(logits, 64)
+                return top_continuations(scores - log_sums, logits, 2 * BEAMS, maxima)
+
+            times["kernel_ms"] = round(self.ms(choose_by_kernel), 4)
+        return times
 
     def _flops(self, ms: float, rows: int, inner: int, columns: int) -> dict[str, Any]:
         return {"ms": round(ms, 4), "tflops": round(2 * rows * inner * columns / ms / 1e9, 1)}

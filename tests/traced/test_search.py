@@ -85,7 +85,7 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
 
 
 def test_the_third_search_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So first light reports its rate. The second one does: a cache that is used again is read as far as it is filled."""
+    """So first light reports its rate. The second one does, since a reused cache is read as far as it is filled."""
     _, num_recorded = trace_search("base", monkeypatch, num_steps=100, num_searches=4)
     assert num_recorded == [1, 3, 0, 0]
 
