@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Traces and compiles the training step and the search for CUDA without a GPU (tests/traced), for compute capability
-# 8.0 and 9.0, and compares the numbers of attention in blocks with the reference in triton's interpreter. VENV_DIR is
-# a virtual environment with the CUDA build of torch, several GB; it is made where none is.
+# 8.0 and 9.0, and compares the numbers of attention in blocks and of first light's candidates with the reference in
+# triton's interpreter. VENV_DIR is a virtual environment with the CUDA build of torch, several GB; it is made where
+# none is.
 #   scripts/traced/check_traced.sh VENV_DIR [TORCH_VERSION]
 set -euo pipefail
-if [ $# -lt 1 ]; then sed -n '2,5s/^# *//p' "$0" >&2; exit 2; fi
+if [ $# -lt 1 ]; then sed -n '2,6s/^# *//p' "$0" >&2; exit 2; fi
 venv=$(realpath -m "$1")
 cd "$(dirname "$0")/../.."
 version=${2:-$(sed -n 's/^torch==//p' constraints.txt)} python=$venv/bin/python
@@ -32,7 +33,8 @@ if [ $# -gt 1 ] && [ "${installed%%+*}" != "$version" ]; then
     exit 1
 fi
 export PYTHONPATH=.
-"$python" -m pytest -q -p no:cacheprovider tests/unit/model/test_block_kernels.py
+"$python" -m pytest -q -p no:cacheprovider tests/unit/model/test_block_kernels.py \
+    tests/unit/first_light/test_candidates.py
 for capability in 80 90; do
     echo "torch $installed, compute capability $capability"
     NO_GPU_CAPABILITY=$capability "$python" scripts/traced/no_gpu.py -m pytest -q -p no:cacheprovider tests/traced

@@ -41,5 +41,8 @@ def test_a_replaced_step_is_one_graph_without_what_the_candidates_replace() -> N
 
 
 def test_a_compiled_step_of_another_model_is_refused() -> None:
-    with pytest.raises(Exception, match="the candidate norm needs norm=post"), replaced(["norm"]):
+    with (
+        pytest.raises(Exception, match="the candidate norm needs architecture=transformer, norm=post"),
+        replaced(["norm"]),
+    ):
         trace_two_updates("base", True, [*TINY, "model.norm=pre"])

@@ -56,9 +56,9 @@ def softmax_minus_target(
         is_column = columns < num_columns
         z = tl.load(at + columns, mask=is_column, other=0.0).to(tl.float32)
         p = tl.where(columns < num_outputs, tl.exp2(z * LOG2_E - shift), 0.0)
-        tl.store(at + columns, p.to(logits.dtype.element_ty), mask=is_column)
+        tl.store(at + columns, p, mask=is_column)
     tl.debug_barrier()  # the thread that has y has written it
-    tl.store(at + target, (p_y - keep).to(logits.dtype.element_ty))
+    tl.store(at + target, p_y - keep)
 
 
 def subtract_target_(logits: Tensor, targets: Tensor, num_outputs: int, keep: float) -> Tensor:

@@ -52,6 +52,11 @@ def draw(seed, threshold, words, num_words, WORDS: tl.constexpr):
 
 
 @triton.jit
+def _load(x, places, is_column):
+    return tl.load(x + places, mask=is_column, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _is_kept(words, row, WIDTH: tl.constexpr, WORDS: tl.constexpr):
     """Returns which columns of a row are kept, [WORDS, 32]."""
     word = tl.arange(0, WORDS)[:, None]
@@ -80,22 +85,22 @@ def forward(
 ):
     columns = BITS * tl.arange(0, WORDS)[:, None] + tl.arange(0, BITS)[None, :]
     is_column = columns < WIDTH
-    y_biases = tl.load(y_bias + columns, mask=is_column, other=0.0)
-    weights = tl.load(weight + columns, mask=is_column, other=0.0)
-    biases = tl.load(bias + columns, mask=is_column, other=0.0)
+    y_biases = _load(y_bias, columns, is_column)
+    weights = _load(weight, columns, is_column)
+    biases = _load(bias, columns, is_column)
     scale = 256.0 / (256 - tl.load(threshold))
     first_row = tl.program_id(0).to(tl.int64) * ROWS
     for row in range(first_row, tl.minimum(first_row + ROWS, num_rows)):
         at = row * WIDTH + columns
-        x_row = tl.load(x + at, mask=is_column, other=0.0).to(tl.float32)
-        y_row = tl.load(y + at, mask=is_column, other=0.0).to(tl.float32) + y_biases
-        stored = (x_row + tl.where(_is_kept(words, row, WIDTH, WORDS), y_row * scale, 0.0)).to(total.dtype.element_ty)
-        tl.store(total + at, stored, mask=is_column)
-        t = stored.to(tl.float32)  # as the backward pass reads it
+        y_row = (_load(y, at, is_column) + y_biases) * scale
+        t = _load(x, at, is_column) + tl.where(_is_kept(words, row, WIDTH, WORDS), y_row, 0.0)
+        t = t.to(total.dtype.element_ty)
+        tl.store(total + at, t, mask=is_column)
+        t = t.to(tl.float32)  # as the backward pass reads it
         mean = tl.sum(t) / WIDTH
         centred = tl.where(is_column, t - mean, 0.0)
         rstd = 1.0 / tl.sqrt(tl.sum(centred * centred) / WIDTH + eps)
-        tl.store(out + at, (centred * rstd * weights + biases).to(out.dtype.element_ty), mask=is_column)
+        tl.store(out + at, centred * rstd * weights + biases, mask=is_column)
         tl.store(means + row, mean)
         tl.store(rstds + row, rstd)
 
@@ -120,7 +125,7 @@ def backward(
 ):
     columns = BITS * tl.arange(0, WORDS)[:, None] + tl.arange(0, BITS)[None, :]
     is_column = columns < WIDTH
-    weights = tl.load(weight + columns, mask=is_column, other=0.0)
+    weights = _load(weight, columns, is_column)
     scale = 256.0 / (256 - tl.load(threshold))
     d_weight = tl.zeros([WORDS, BITS], tl.float32)
     d_bias = tl.zeros([WORDS, BITS], tl.float32)
@@ -128,18 +133,16 @@ def backward(
     program = tl.program_id(0).to(tl.int64)
     for row in range(program * ROWS, tl.minimum(program * ROWS + ROWS, num_rows)):
         at = row * WIDTH + columns
-        g = tl.load(grad + at, mask=is_column, other=0.0).to(tl.float32)
-        g += tl.load(residual_grad + at, mask=is_column, other=0.0).to(tl.float32)
-        t = tl.load(total + at, mask=is_column, other=0.0).to(tl.float32)
+        g = _load(grad, at, is_column) + _load(residual_grad, at, is_column)
         rstd = tl.load(rstds + row)
-        normal = tl.where(is_column, (t - tl.load(means + row)) * rstd, 0.0)
+        normal = (_load(total, at, is_column) - tl.load(means + row)) * rstd
         d_normal = g * weights
         mean_d = tl.sum(d_normal) / WIDTH
         mean_product = tl.sum(d_normal * normal) / WIDTH
         d_total = rstd * (d_normal - mean_d - normal * mean_product)
         d_y = tl.where(_is_kept(words, row, WIDTH, WORDS), d_total * scale, 0.0)
-        tl.store(dx + at, d_total.to(dx.dtype.element_ty), mask=is_column)
-        tl.store(dy + at, d_y.to(dy.dtype.element_ty), mask=is_column)
+        tl.store(dx + at, d_total, mask=is_column)
+        tl.store(dy + at, d_y, mask=is_column)
         d_weight += g * normal
         d_bias += g
         d_y_bias += d_y
