@@ -1,6 +1,6 @@
-"""Triton's kernels without a GPU: its interpreter runs them on a CPU, and its compiler makes machine code of them.
+"""Triton's interpreter, which runs kernels on a CPU.
 
-The interpreter is chosen when triton is imported, so a process of its own runs the tests that are marked `interpreted`.
+It is chosen when triton is imported, so a process of its own runs the tests that are marked `interpreted`.
 """
 
 import importlib.util
@@ -39,23 +39,3 @@ def run_interpreted(file: str) -> None:
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-3000:]
     assert "another process runs this" not in done.stdout
-
-
-def compile_kernel(kernel: Any, types: dict[str, str], constants: dict[str, int], capability: int) -> Any:
-    """Compiles a kernel for a compute capability, such as 90.
-
-    Args:
-        types: of its arguments that are no constants, such as `*bf16`.
-        constants: also `num_warps` and `num_stages`.
-    """
-    from triton import compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    names = kernel.arg_names
-    source = ASTSource(
-        fn=kernel, signature={name: types.get(name, "constexpr") for name in names},
-        constexprs={(names.index(name),): value for name, value in constants.items() if name in names},
-    )  # fmt: skip
-    options = {name: value for name, value in constants.items() if name not in names}
-    return compile(source, target=GPUTarget("cuda", capability, 32), options=options)

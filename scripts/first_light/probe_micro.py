@@ -21,6 +21,7 @@ from mtx.decoding.beam_search import find_reduction, top_continuations
 from mtx.model.device import find_device, use_device
 from mtx.training import loss
 from scripts.benchmarks.train_worker import synchronize
+from scripts.first_light.candidates.cases import cases
 
 COPIED = 1 << 28  # numbers in fp32, 1 GB
 NUM_SETS = 3  # operands of a product, used in turn, so that they do not stay in the cache
@@ -69,12 +70,7 @@ class Calls:
 
     def candidates(self, width: int) -> None:
         """Reports each candidate kernel, and torch's own operations for the same work."""
-        if self.device.type != "cuda":
-            report("call", name="candidates", shape=[width], note=f"needs CUDA, not {self.device.type}")
-            return
         with errors_reported("call", name="candidates", shape=[width]):
-            from scripts.first_light.candidates.cases import cases  # imported here: it needs triton
-
             for case in cases(self.device, self.tokens, width, self.ids):
                 self.report(case.name, lambda _, case=case: self._bytes(self.ms(case.call), case.num_bytes), width)
 

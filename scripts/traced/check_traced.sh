@@ -32,7 +32,8 @@ if [ $# -gt 1 ] && [ "${installed%%+*}" != "$version" ]; then
     exit 1
 fi
 export PYTHONPATH=.
-"$python" -m pytest -q -p no:cacheprovider tests/unit/model/test_block_kernels.py tests/unit/decoding/test_search_kernels.py
+"$python" -m pytest -q -p no:cacheprovider tests/unit/model/test_block_kernels.py \
+    tests/unit/decoding/test_search_kernels.py tests/unit/first_light/test_candidates.py
 for capability in 80 90; do
     echo "torch $installed, compute capability $capability"
     NO_GPU_CAPABILITY=$capability "$python" scripts/traced/no_gpu.py -m pytest -q -p no:cacheprovider tests/traced

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from mtx.model.attention import BlockLayout, reference_attention
 from tests.interpreted import (
-    compile_kernel,
     interpreted,
     needs_triton,
     not_interpreted,
@@ -71,6 +70,7 @@ _SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10}  # that a block may
 @pytest.mark.parametrize("name", ["_forward", "_backward_of_queries", "_backward_of_keys"])
 def test_the_kernels_compile_and_fit_the_shared_memory(name: str, size: int, capability: int) -> None:
     from mtx.model import block_kernels
+    from scripts.traced.machine_code import compile_kernel
 
     kernel, constants = getattr(block_kernels, name), block_kernels._constants(size)
     names = [n for n in kernel.arg_names if n not in constants]
