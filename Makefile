@@ -47,7 +47,7 @@ test-wheel: setup # builds the wheel and installs it with its dependencies into 
 test-reliability: setup # all of what `make test-all` runs a share of, in half an hour or so
 	MTX_RELIABILITY=nightly OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/reliability
 
-first-light: setup # what mtx does on this machine's GPU, in eight minutes (scripts/first_light/README.md)
+first-light: setup # what mtx does on this machine's GPU, in fifteen minutes (scripts/first_light/README.md)
 	$(BIN)/python scripts/first_light/first_light.py
 
 release: setup # builds and checks a release in dist/; uploads nothing

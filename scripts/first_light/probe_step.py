@@ -34,6 +34,7 @@ from scripts.benchmarks.train_worker import (
     synchronize,
     warm_up,
 )
+from scripts.first_light.candidates.step import replaced
 
 NUM_WARM_UPS = 4  # steps after the first one
 NUM_PROFILED = 4  # steps
@@ -75,9 +76,7 @@ def changed(options: argparse.Namespace) -> Iterator[None]:
         torch._inductor.config.combo_kernels = options.combo
         if rows := options.loss_rows:
             changes.enter_context(mock.patch.object(loss, "_rows_at_once", lambda *_: rows))
-        if options.candidates and options.device != "cpu":
-            from scripts.first_light.candidates.step import replaced  # imported here: it needs triton
-
+        if options.candidates and options.device != "cpu":  # where there may be no triton
             changes.enter_context(replaced(options.candidates.split(",")))
         yield
 

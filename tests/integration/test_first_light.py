@@ -83,15 +83,12 @@ def test_a_variant_changes_what_the_compiler_sees(first_light: ModuleType, monke
 
     monkeypatch.setattr(torch._inductor.config, "combo_kernels", False)
     chosen = list[str]()
-    candidates = ModuleType("scripts.first_light.candidates.step")
-    candidates.replaced = lambda names: contextlib.nullcontext(chosen.extend(names))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "scripts.first_light.candidates", ModuleType("candidates"))
-    monkeypatch.setitem(sys.modules, candidates.__name__, candidates)
+    monkeypatch.setattr(probe_step, "replaced", lambda names: contextlib.nullcontext(chosen.extend(names)))
     options = argparse.Namespace(device="cuda", combo=True, loss_rows=77, candidates="norm,loss")
     with probe_step.changed(options):
-        assert loss._rows_at_once(torch.zeros(8, 8)) == 77 and torch._inductor.config.combo_kernels
+        assert loss._rows_at_once(torch.zeros(8, 8), 9) == 77 and torch._inductor.config.combo_kernels
         assert chosen == ["norm", "loss"]
-    assert loss._rows_at_once(torch.zeros(8, 8)) == 512
+    assert loss._rows_at_once(torch.zeros(8, 8), 9) == 512
 
 
 def test_the_profile_has_all_kernels_and_names_the_longest(
