@@ -39,7 +39,7 @@ from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
-from mtx.errors import MtxError, first_line
+from mtx.errors import MtxError, first_line, is_out_of_memory
 from mtx.formatting import divide_up, round_up
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.inference import IncrementalModel
@@ -398,6 +398,8 @@ def find_reduction(device: torch.device) -> Callable[[Tensor, int], tuple[Tensor
         torch.testing.assert_close(log_sums, exact.logsumexp(-1))
         torch.testing.assert_close(maxima, exact.view(2, 3, -1, _GROUP).amax(-1))
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         fault = f"{type(error).__name__}: {first_line(error)}"
         logger.info(f"searching by torch's operations instead of mtx's kernel, which does not work here ({fault})")
         return None

@@ -15,7 +15,7 @@ _GROUPS_AT_ONCE = 64  # 4,096 logits in registers
 @triton.jit  # type: ignore[untyped-decorator]
 def _reduce(logits, log_sums, maxima, num_groups, GROUP: tl.constexpr, GROUPS: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
-    largest = float("-inf")
+    largest = -1e30  # less than any logit; its difference from -inf is still a number
     total = 0.0
     for first_group in range(0, num_groups, GROUPS):
         groups = row * num_groups + first_group + tl.arange(0, GROUPS)
@@ -35,11 +35,12 @@ def reduce_logits(logits: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Returns log sum_j exp(z_j) of each row of logits z, fp32 [B, J], and maxima of groups, fp32 [B, J, V / group].
 
     Args:
-        logits: [B, J, V] without gaps; V is a multiple of `group`.
+        logits: [B, J, V]; V is a multiple of `group`.
         group: number of neighbouring tokens in a group, a power of two.
     """
     log_sums, maxima = _results(logits, group)
-    _reduce[(log_sums.numel(),)](logits, log_sums, maxima, maxima.shape[2], GROUP=group, GROUPS=_GROUPS_AT_ONCE)
+    sizes = {"GROUP": group, "GROUPS": _GROUPS_AT_ONCE}
+    _reduce[(log_sums.numel(),)](logits.contiguous(), log_sums, maxima, maxima.shape[2], **sizes)
     return log_sums, maxima
 
 

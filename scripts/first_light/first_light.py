@@ -228,25 +228,25 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> list[list[Sta
         option("loss-chunks", "--loss-rows", "3584"),
         *(option(names, "--candidates", names) for names in ("norm", "loss", "norm,loss")),
     ]
-    tests = Stage("tests", TESTS, 120, environment={"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "2"})
+    tests = Stage("tests", TESTS, 150, environment={"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "2"})
     together = [[tests, control, *of_compiler, *of_mtx]]
     if not all_fit:
         together = [[tests, control, *of_compiler], [control, *of_mtx]]
     own_text = [
         "own-text", *(f"data.{key}={data / name}" for key, name in TEXT.items()), "data.src=en", "data.tgt=de",
-        "training.time_limit=100s",
+        "training.time_limit=80s",
     ]  # fmt: skip
     descent = {"TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "1", "TORCHINDUCTOR_CACHE_DIR": str(work / "descent")}
     groups = [
         [step("compiled", *profile)],
         [Stage("micro", probe("micro", toy=TOY_MICRO), 60)],
+        [Stage("decode", probe("decode", toy=TOY_SEARCH), 90)],
         [Stage("ncu", probe("ncu"), 60)],
         [step("descent", limit_s=150, **descent)],
         *together,
-        [Stage("decode", probe("decode", toy=TOY_SEARCH), 90)],
+        [train("own-text", 120, *own_text, toy=["sizes=10000", "tokenizer.vocab_size=auto", *TOY_TRAINING])],
         [step("big", "--preset", "big", *profile)],
         [step("big-candidates", "--preset", "big", "--candidates", "norm,loss")],
-        [train("own-text", 130, *own_text, toy=["sizes=10000", "tokenizer.vocab_size=auto", *TOY_TRAINING])],
         [train("two-gpus", 300, "demo", "--device", "2", toy=TOY_TRAINING)],
     ]
     patience = TOY_PATIENCE if is_toy else 1

@@ -15,9 +15,9 @@ for name in {train,dev,test}.en-de.tsv.gz; do
 done
 data=$(cd "$data" && pwd)
 cd "$here/../.."
-rm -rf .gpu .whl
+rm -rf .whl
 mkdir -p .gpu/tatoeba .whl
-cp "$data"/{train,dev,test}.en-de.tsv.gz .gpu/tatoeba
+[ "$data" -ef .gpu/tatoeba ] || cp "$data"/{train,dev,test}.en-de.tsv.gz .gpu/tatoeba
 if [ $# -gt 0 ]; then printf '%s\n' "$@"; else cat "$here/wheels.txt"; fi > .whl/asked.txt
 platforms=(--platform manylinux2014_x86_64)
 for minor in {17..39}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done # pip compares them literally

@@ -14,6 +14,7 @@ from turns import errors_reported, report
 
 from mtx.config import settings
 from mtx.data.tokenizer import EOS_ID
+from mtx.decoding.beam_search import find_reduction
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.model.device import find_device, use_device
@@ -60,7 +61,8 @@ def forbid_end(model) -> None:
 def measure_engine(engine: TorchEngine, sources) -> None:
     """Reports each search of all sources, and the time of a call with one of 25 tokens."""
     search = SearchOptions(BEAM_SIZE, 0.6)
-    about = {"precision": engine.precision, "beam": BEAM_SIZE, "lines": len(sources)}
+    kernel = "mtx" if engine.device.type == "cuda" and find_reduction(engine.device) else "torch"
+    about = {"precision": engine.precision, "beam": BEAM_SIZE, "lines": len(sources), "kernel": kernel}
     for number in range(1, NUM_RUNS + 1):
         begun = time.perf_counter()
         results = engine.search(sources, [[] for _ in sources], search)

@@ -21,6 +21,7 @@ from mtx.training.build import check_fast_step, read_runtime
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.micro_batch import RecordedStep, RuntimeChoices, take_step
 from mtx.training.run import prepare_only, train
+from scripts.first_light.candidates.step import replaced
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, REPEATED, make_steps, worst_gradient
 from tests.integration.commands import TINY, write_tsv
 from tests.models import adam, random_batch, tiny_model
@@ -52,6 +53,15 @@ def test_this_gpu_has_no_fault(compiled: bool) -> None:
     assert abs(found.loss / expected.loss - 1) <= LOSS_LIMIT
     assert worst_gradient(found, expected) <= GRADIENT_LIMIT / 2
     assert worst_gradient(again, found) <= REPEATED
+
+
+@pytest.mark.parametrize("name", ["norm", "loss"])
+def test_the_candidates_of_first_light_have_no_fault(name: str) -> None:
+    with replaced([name]):
+        plain, fast = make_steps(config(), 500, torch.device(LAST), compiled=True)
+        expected, found = plain(), fast()
+    assert abs(found.loss / expected.loss - 1) <= LOSS_LIMIT
+    assert worst_gradient(found, expected) <= GRADIENT_LIMIT / 2
 
 
 def test_a_run_takes_the_fast_step(tmp_path: Path) -> None:

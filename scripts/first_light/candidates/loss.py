@@ -48,7 +48,7 @@ def softmax_minus_target(
     target = tl.where(is_real, target, 0)
     z_y = tl.load(at + target).to(tl.float32)
     p_y = tl.exp2(z_y * LOG2_E - shift)
-    tl.store(sums + row, tl.where(is_real, -tl.log(tl.maximum(p_y, TINY)), 0.0))
+    tl.store(sums + row, tl.where(is_real, -tl.log(tl.maximum(p_y, TINY, propagate_nan=tl.PropagateNan.ALL)), 0.0))
     tl.store(sums + num_rows + row, tl.where(is_real, z_y, 0.0))
     tl.debug_barrier()  # z_y is read before any thread writes
     for first in range(0, num_columns, BLOCK):
