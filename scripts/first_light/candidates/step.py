@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
+from torch._inductor.exc import OperatorIssue
+
 from mtx.training import loss, micro_batch
 
 
@@ -28,6 +30,11 @@ def replaced(names: Iterable[str]) -> Iterator[None]:
                     from scripts.first_light.candidates.transformer import hidden_states
 
                     stack.enter_context(mock.patch.object(micro_batch, "hidden_states", hidden_states))
+                    # For a log, torch's compiler writes out what a new operation reads, and what that reads, and so on.
+                    # This text doubles with each sub-layer.
+                    stack.enter_context(
+                        mock.patch.object(OperatorIssue, "operator_str", lambda target, *_: str(target))
+                    )
                 case "loss":
                     from scripts.first_light.candidates.loss import loss_chunk
 

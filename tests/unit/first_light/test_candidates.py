@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor.exc import MissingOperatorWithoutDecomp
 
 from mtx.model import transformer
 from mtx.model.attention import BlockLayout
@@ -212,6 +213,17 @@ def test_only_within_the_context_is_anything_replaced() -> None:
     assert (micro_batch.hidden_states, loss._compiled_chunk) == own
     with pytest.raises(ValueError, match="no candidate attention: expected norm, loss"), replaced(["attention"]):
         pass
+
+
+def test_the_compiler_does_not_write_out_what_a_norm_reads() -> None:
+    """With six layers on each side, that would take it for ever."""
+
+    class Text:
+        def __str__(self) -> str:
+            raise AssertionError
+
+    with replaced(["norm"]):
+        assert MissingOperatorWithoutDecomp.operator_str("op", [Text()], {}) == "op"
 
 
 @not_interpreted
