@@ -70,14 +70,14 @@ def cases(device: torch.device, num_tokens: int, width: int, num_ids: int) -> li
     seed = torch.zeros(1, dtype=torch.int64, device=device)
     words = norm._new_words(seed, threshold, *x.shape).zero_()
     sums_bytes = 3 * 4 * width * -(-num_tokens // norm.ROWS)  # written, and read to be added up
-    y_bias, weight, bias = vectors
-    saved = total, words, threshold, weight, means.float().view(-1), rstds.float().view(-1)
+    exact_y_bias, exact_weight, exact_bias = vectors
+    saved = total, words, threshold, exact_weight, means.float().view(-1), rstds.float().view(-1)
     return [
         *made,
         Case("dropout, candidate", lambda: norm.draw_words(seed, threshold, *x.shape), words.nbytes),
         Case(
             "norm forward, candidate",
-            lambda: norm.add_norm(x, y, y_bias, words, threshold, weight, bias, EPS),
+            lambda: norm.add_norm(x, y, exact_y_bias, words, threshold, exact_weight, exact_bias, EPS),
             4 * x.nbytes + words.nbytes,
         ),
         Case(
