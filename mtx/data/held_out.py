@@ -30,7 +30,7 @@ from mtx.data.cleaning import Hashes, clean_pair, hash_texts
 from mtx.data.languages import Languages
 from mtx.data.markup import clean_text
 from mtx.data.sources import Corpora, Corpus
-from mtx.data.tables import PairBlock, PairGroup
+from mtx.data.tables import PairBlock
 from mtx.errors import DataError
 from mtx.formatting import counted
 from mtx.storage.run_files import VALID_STORE, test_store
@@ -53,7 +53,7 @@ class EvalSet:
         blocks: its text, with its languages.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
-        leaks: the number of training pairs with a source or target of a configured set, and the first as an example.
+        leaks: what training pairs have of it (`mtx.data.leaks`), as report.json says it.
     """
 
     name: str
@@ -63,12 +63,17 @@ class EvalSet:
     blocks: list[tuple[Languages, PairBlock]] = field(default_factory=list)
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
-    leaks: dict[str, Any] = field(default_factory=lambda: {"train_pairs": 0, "example": None})
+    leaks: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """Its name in messages."""
         return "validation" if self.store == VALID_STORE else "test"
+
+    def texts(self) -> tuple[list[str], list[str]]:
+        """All of its sources, and all of its targets."""
+        blocks = [block for _, block in self.blocks]
+        return [src for block in blocks for src in block.src], [tgt for block in blocks for tgt in block.tgt]
 
     def report(self) -> dict[str, Any]:
         """The set's entry in report.json."""
@@ -179,30 +184,18 @@ def _choose_hashes(own_hashes: Iterable[Any]) -> tuple[Hashes, Hashes]:
     return smallest[:size], largest[-size:]
 
 
-def drop_shared_sides(
-    sets: list[EvalSet], corpora: Corpora, data: DataConfig, cleaned: list[CleanedBatch], reasons: Reasons
-) -> None:
-    """Drop the training pairs that share a side with a held-out set. Those of a configured set are only counted.
+def drop_shared_sides(sets: list[EvalSet], data: DataConfig, cleaned: list[CleanedBatch], reasons: Reasons) -> None:
+    """Drop the training pairs that share a side with a held-out set.
 
     Args:
         reasons: after `hold_out`; those of the dropped pairs are set.
     """
     held_out_hashes = _hash_sides([eval_set for eval_set in sets if eval_set.is_held_out], data)
-    configured = [(eval_set, _hash_sides([eval_set], data)) for eval_set in sets if not eval_set.is_held_out]
     for batch in cleaned:
         batch_reasons = reasons[batch.rows]  # a view
-        is_left = np.isin(batch_reasons, [USED, HELD_OUT])
-        sides = {side: batch.hashes(side) for side in SIDES}
         for side, reason in SIDES.items():
-            is_dropped = (batch_reasons == USED) & are_in(sides[side], held_out_hashes[side])
+            is_dropped = (batch_reasons == USED) & are_in(batch.hashes(side), held_out_hashes[side])
             batch_reasons[is_dropped] = reason
-        for eval_set, hashes in configured:
-            is_leak = is_left & (are_in(sides["src"], hashes["src"]) | are_in(sides["tgt"], hashes["tgt"]))
-            if is_leak.any():
-                if not eval_set.leaks["train_pairs"]:
-                    first = PairGroup.of(batch.read(), is_leak)
-                    eval_set.leaks["example"] = corpora.train[batch.corpus].example(first)
-                eval_set.leaks["train_pairs"] += int(is_leak.sum())
 
 
 def _hash_sides(sets: list[EvalSet], data: DataConfig) -> dict[str, Hashes]:
@@ -211,7 +204,7 @@ def _hash_sides(sets: list[EvalSet], data: DataConfig) -> dict[str, Hashes]:
     for side in SIDES:
         texts = list[str]()
         for set_side in SIDES if data.directions else (side,):
-            for _, block in chain.from_iterable(eval_set.blocks for eval_set in sets):
-                texts += getattr(block, set_side)
+            for eval_set in sets:
+                texts += dict(zip(SIDES, eval_set.texts(), strict=True))[set_side]
         hashes[side] = hash_texts(map(clean_text, texts))
     return hashes

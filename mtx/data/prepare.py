@@ -34,6 +34,7 @@ from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, drop_shared_sides, hold_out, read_sets
 from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
+from mtx.data.leaks import SetText, find_leaks
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.shards import CleanedBlock, read_blocks, read_encoded, read_shards, write_shard
@@ -156,6 +157,9 @@ def prepare(
         num_kept = [tally.num_kept for tally in tallies]
         shares = weights * min(1.0, MAX_TOKENIZER_PAIRS / (weights @ num_kept))
         text = ChosenText(cleaned, reasons_path, sum(num_kept), shares, config.seed)
+        set_texts = [SetText(*eval_set.texts()) for eval_set in sets]
+        for eval_set, leaks in zip(sets, find_leaks(text.batches(), set_texts, corpora.train), strict=True):
+            eval_set.leaks = leaks
         tokenizer = tokenizer or _learn_tokenizer(config, text, _tags_of(corpora))
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -320,7 +324,7 @@ def _choose(
     """
     reasons = mark_repeated(cleaned, data.duplicates, path)
     hold_out(sets, corpora, data, cleaned, reasons)
-    drop_shared_sides(sets, corpora, data, cleaned, reasons)
+    drop_shared_sides(sets, data, cleaned, reasons)
     for batch in cleaned:
         tallies[batch.corpus].num_held_out += int((reasons[batch.rows] == HELD_OUT).sum())
     for reason, name in REASONS.items():

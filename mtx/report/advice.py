@@ -24,7 +24,7 @@ from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
-from mtx.formatting import format_duration
+from mtx.formatting import counted, format_duration
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
 from mtx.scoring.metrics import METRICS, Band, Scores, find_band, normalize_lines, parts_of
@@ -197,11 +197,13 @@ def _find_doubts(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str, s
     """What makes the scores on a set doubtful, by its entry in report.json; see `_find_set_problems`."""
     num_pairs = entry["pairs"]
     num_damaged = sum(entry["would_drop"].values())
-    if entry["leaks"]["train_pairs"] >= max(1, 0.01 * num_pairs):
+    num_lines = 0 if entry["held_out"] else len(entry["leaks"].get("lines", []))
+    if entry["leaks"]["train_pairs"] >= max(1, 0.01 * num_pairs) or num_lines >= 0.05 * num_pairs > 0:
         yield (
             name,
             leaks(entry),
-            "remove them from the training text: scores on sentences seen in training are too high",
+            "scores on sentences seen in training are too high: remove them from the training text, or look at "
+            "mtx evaluate RUN --without-leaks",
         )
     if num_pairs < 200:  # two equally good models may then differ by a few BLEU points
         key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
@@ -258,6 +260,8 @@ def set_lines(report: dict[str, Any]) -> Iterator[str]:
     for name, entry in sets_of(report).items():
         held_out = ", held out" if entry["held_out"] else ""
         yield f"{name}: {entry['pairs']:,} pairs{held_out}; {leaks(entry)}"
+        for example in entry["leaks"].get("near_examples", []):
+            yield f"  near match: {show_example(example)}, like: {example['like']}"
 
 
 def _about_other_language(report: dict[str, Any], limit: float) -> Iterator[str]:
@@ -269,16 +273,20 @@ def _about_other_language(report: dict[str, Any], limit: float) -> Iterator[str]
 
 
 def leaks(entry: dict[str, Any]) -> str:
-    """In words: how many training pairs have a source or a target of a validation or test set, with one of them.
+    """In words: how many training pairs have, or nearly have, a source or a target of a validation or test set.
 
     Args:
         entry: the part of report.json about the set.
     """
     number = entry["leaks"]["train_pairs"]
-    if not number:
-        return "none of its sentences is in the training text"
-    subject = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{subject} a source or target of it, such as {show_example(entry['leaks']['example'])}"
+    text = "none of its sentences is in the training text"
+    if number:
+        subject = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
+        text = f"{subject} a source or target of it, such as {show_example(entry['leaks']['example'])}"
+    if num_near := entry["leaks"].get("near_pairs"):  # earlier versions did not count them
+        num_free = entry["pairs"] - len(entry["leaks"]["lines"])
+        text += f"; near matches in {counted(num_near, 'training pair')}; {num_free:,} of its lines have neither"
+    return text
 
 
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from mtx.storage import durable
 from tests.integration.commands import ENVIRONMENT, check_error, mtx, tree
 from tests.unit.data.sentences import sentences
 
@@ -115,6 +116,37 @@ def test_changed_copies_of_test_sets_are_scored_too(run_copy: Path, tmp_path: Pa
     files = json.loads(mtx("evaluate", run_copy, "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json").stdout)
     assert files["src"]["bleu"]["score"] == ours["heldout, upper case"]["bleu"]["score"]
     refused(2, ["--robust", "MODEL"], "evaluate", "--robust", "--hyp", directory / "hyp.txt", "--ref", tmp_path / "ref")
+
+
+def test_leaked_lines_are_left_out_of_another_score(run_copy: Path, tmp_path: Path, refused: Any) -> None:
+    def store(leaks: dict[str, Any]) -> None:
+        report["tests"]["heldout"]["leaks"] = leaks
+        (run_copy / "data" / "report.json").write_text(json.dumps(report))
+        durable.write_manifest(run_copy / "data")
+
+    report = json.loads((run_copy / "data" / "report.json").read_bytes())
+    assert report["tests"]["heldout"]["leaks"]["lines"] == []
+    leaked = [1, 4, 20]
+    store({"train_pairs": 3, "example": None, "lines": leaked})
+    result = mtx("evaluate", run_copy, "--without-leaks", "--json")
+    ours = json.loads(result.stdout)
+    assert list(ours) == ["heldout", "heldout, without leaks"]
+    directory = run_copy / "evaluation" / "heldout"
+    for side in ("hyp", "ref"):
+        lines = (directory / f"{side}.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for number, line in enumerate(lines, 1) if number not in leaked]
+        (tmp_path / side).write_text("".join(kept), encoding="utf-8")
+    assert "heldout, without leaks: 17 lines of 20" in result.stderr.decode()
+    theirs = _sacrebleu(tmp_path / "ref", tmp_path / "hyp")
+    scores = ours["heldout, without leaks"]
+    assert {name: round(scores[key]["score"], 6) for name, key in NAMES.items()} == theirs
+    store({"train_pairs": 0, "example": None})
+    refused(2, ["an earlier version prepared its data"], "evaluate", run_copy, "--without-leaks")
+    store({"lines": [*range(1, 21)]})
+    refused(2, ["heldout: every line is in the training text"], "evaluate", run_copy, "--without-leaks")
+    needs_run = ["--without-leaks scores the test sets of a run"]
+    refused(2, needs_run, "evaluate", run_copy / "model", "--without-leaks")
+    refused(2, needs_run, "evaluate", run_copy, "--without-leaks", "--src", tmp_path / "ref", "--ref", tmp_path / "ref")
 
 
 def test_published_protocols_are_printed_below_sacrebleus_own_score(run_copy: Path, tmp_path: Path) -> None:
