@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from mtx.data.blocks import texts_of
-from mtx.data.languages import WITHOUT_SPACES
+from mtx.data.glossary import split_words
 from mtx.data.markup import clean_text, strip_codes
 from mtx.data.sources import Corpus
 from mtx.data.tables import PairGroup
@@ -27,8 +27,7 @@ from mtx.data.workers import map_in_workers
 from mtx.storage import durable
 from mtx.storage.text_files import printable
 
-# In a script without spaces between words, each letter counts as a word
-_WORD = re.compile(rf"\d[\d.,:/]*|[{WITHOUT_SPACES}]|[^\W\d_{WITHOUT_SPACES}]+")
+_NUMBER = re.compile(r"\d[\d.,:/]*")
 _CUT_WORDS = 2
 _END_WORDS = 3  # a rest without some words has twice as many: "Tom is not at home" and "Tom is not at work" differ
 _NUM_EXAMPLES = 3
@@ -110,7 +109,7 @@ def _normalize(text: str) -> str:
 
 def _split(text: str) -> list[str]:
     """The words of a text, with the same word for all numbers."""
-    return ["0" if word[0].isdigit() else word for word in _WORD.findall(_normalize(text).lower())]
+    return split_words(_NUMBER.sub("0", _normalize(text)))
 
 
 def _ends(words: list[str]) -> set[tuple[str, ...]]:

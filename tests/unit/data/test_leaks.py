@@ -58,6 +58,7 @@ SENTENCE = "The mayor of Bautzen opened the new fire station on Monday"
         (SENTENCE, f"{SENTENCE} and on the day before", None),
         ("Tom is not at home", "Tom is not at work", None),  # few words
         ("我昨天在学校里见到了老师", "他明天要去北京看望他的父母", None),
+        ("मैं कल स्कूल गया था", "मैं कल बाज़ार गया था", None),  # vowel signs do not end a word
         ("Yes", "Yes, please", None),
         ("the new fire station", "new the fire station", None),
         ("ab c", "a bc", None),
