@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtx.data.blocks import texts_of
 from mtx.data.glossary import split_words
@@ -32,27 +33,29 @@ _CUT_WORDS = 2
 _END_WORDS = 3  # a rest without some words has twice as many: "Tom is not at home" and "Tom is not at work" differ
 _NUM_EXAMPLES = 3
 
+Index = tuple[set[str], set[tuple[str, ...]], NDArray[np.int64]]
+
 
 class SetText:
     """The text of a set, both sides together, to be found in training pairs.
 
     Attributes:
-        texts: of all lines.
-        ends: the first and the last words of each text.
         lines: for each rest, the lines with it, from 1, and their texts.
+        index: what workers look up: all texts, the first and the last words of each, and the rests.
     """
 
     def __init__(self, src: list[str], tgt: list[str]) -> None:
-        self.texts = set[str]()
-        self.ends = set[tuple[str, ...]]()
         self.lines = defaultdict[int, list[tuple[int, str]]](list)
+        texts = set[str]()
+        ends = set[tuple[str, ...]]()
         for line, pair in enumerate(zip(src, tgt, strict=True), 1):
             for text in map(strip_codes, map(clean_text, pair)):
                 words = _split(text)
-                self.texts.add(_normalize(text))
-                self.ends |= _ends(words)
+                texts.add(_normalize(text))
+                ends |= _ends(words)
                 for rest in _hash_rests(words):
                     self.lines[rest].append((line, text))
+        self.index: Index = (texts, ends, np.array([*self.lines], np.int64))  # an array is sent to a worker at once
 
 
 def find_leaks(batches: Iterable[Batch], sets: list[SetText], corpora: list[Corpus]) -> list[durable.Json]:
@@ -66,7 +69,8 @@ def find_leaks(batches: Iterable[Batch], sets: list[SetText], corpora: list[Corp
         {"train_pairs": 0, "example": None, "near_pairs": 0, "near_examples": []} for _ in sets
     ]
     found = [set[int]() for _ in sets]
-    with closing(map_in_workers(partial(_find_in_batch, sets=sets), batches)) as results:
+    find = partial(_find_in_batch, indexes=[set_text.index for set_text in sets])
+    with closing(map_in_workers(find, batches)) as results:
         for corpus, number, pair, has_text, rests in chain.from_iterable(results):
             entry = entries[number]
             found[number] |= rests
@@ -83,22 +87,23 @@ def find_leaks(batches: Iterable[Batch], sets: list[SetText], corpora: list[Corp
     return entries
 
 
-def _find_in_batch(batch: Batch, sets: list[SetText]) -> list[tuple[int, int, PairGroup, bool, set[int]]]:
+def _find_in_batch(batch: Batch, indexes: list[Index]) -> list[tuple[int, int, PairGroup, bool, set[int]]]:
     """The pairs with something of a set: the numbers of the corpus and the set, the pair, whether it has a text of the
     set, and the rests that they share.
     """
     hits = []
+    rests_of_sets = [frozenset(rests.tolist()) for _, _, rests in indexes]
     corpus = batch["corpus"][0].as_py()
     for row, pair in enumerate(zip(*texts_of(batch), strict=True)):
-        sides = list(map(_split, pair))
-        for number, set_text in enumerate(sets):
+        sides = [(words, _ends(words)) for words in map(_split, pair)]
+        for number, (texts, set_ends, _) in enumerate(indexes):
             rests = set[int]()
-            for words in sides:
-                if not set_text.ends.isdisjoint(_ends(words)):
-                    rests |= _hash_rests(words) & set_text.lines.keys()
+            for words, ends in sides:
+                if not set_ends.isdisjoint(ends):
+                    rests |= _hash_rests(words) & rests_of_sets[number]
             if rests:
                 group = PairGroup.of(batch.slice(row, 1), np.array([True]))
-                has_text = not set_text.texts.isdisjoint(map(_normalize, pair))
+                has_text = not texts.isdisjoint(map(_normalize, pair))
                 hits.append((corpus, number, group, has_text, rests))
     return hits
 
