@@ -20,7 +20,7 @@ from mtx.commands.command_line import (
 from mtx.commands.translator_options import BEAM, DIRECTION, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_files import RunLayout, find_model, is_run, require_models, require_run
+from mtx.storage.run_files import find_model, is_run, require_models, require_run
 from mtx.storage.text_files import printable
 
 METRICS = option(
@@ -53,7 +53,7 @@ def evaluate(
     metric_command: str | None = METRIC_COMMAND,
     robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
     without_leaks: bool = flag(
-        "--without-leaks", "Also score the lines that are not, or nearly, in the training text."
+        "--without-leaks", "Also score the lines without an exact or near match in the training text."
     ),
     glossary: Path | None = GLOSSARY,
     fit_quality: bool = flag("--fit-quality", "Fit the estimate of quality on --src and --ref instead."),
@@ -75,8 +75,8 @@ def evaluate(
         "--fit-quality needs MODEL, --src and one --ref": fit_quality
         and not (model and src and ref and len(ref) == 1 and not (robust or glossary)),
         "--testset has its own text; drop --src and --ref": src and testset,
-        "--without-leaks scores the test sets of a run; drop --src, --testset and --glossary": without_leaks
-        and (src or testset or glossary or not is_run(Path(model or ""))),
+        "--without-leaks needs a run and goes with its own test sets": without_leaks
+        and (not model or not is_run(Path(model)) or src or testset or glossary),
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
     for problem, is_there in problems.items():
@@ -126,8 +126,8 @@ def evaluate(
     elif testset:
         sets = [test_sets.sacrebleu_test_set(testset, direction or "")]
     else:
-        scores = {} if glossary else evaluate_run(translator, root, chosen)
-        sets = test_sets.test_sets_of_runs([root]) if robust or glossary or without_leaks else []
+        scores = {} if glossary else evaluate_run(translator, root, chosen, without_leaks)
+        sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
         name = test_set.name
         if hyp:
@@ -136,11 +136,7 @@ def evaluate(
             scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, chosen)
         elif name not in scores:
             scores[name] = score_translations(translate(translator, test_set), chosen)
-        copies = test_sets.changed_copies(test_set) if robust else []
-        if without_leaks:
-            copies.append(test_sets.without_leaks(test_set, RunLayout(root)))
-            logger.info("%s: %s lines of %s", copies[-1].name, len(copies[-1].sources), len(test_set.sources))
-        for copy in copies:
+        for copy in test_sets.changed_copies(test_set) if robust else ():
             scores[copy.name] = score_translations(translate(translator, copy), chosen)
     for values in scores.values():
         for metric in values.keys() & {*DEFAULT_METRICS} - {*names}:  # stored, but not chosen

@@ -109,7 +109,11 @@ def clean_and_encode(
 
 
 def texts_of(batch: Batch) -> tuple[list[str], list[str]]:
-    """The source and the target texts of pairs as a model learns them, without elements and entities."""
-    src = [strip_codes(text).strip() or text for text in batch["src"].to_pylist()]
-    tgt = [strip_codes(text).strip() or text for text in batch["tgt"].to_pylist()]
+    """The source and the target texts of pairs as a model learns them."""
+    src, tgt = (list(map(learned_text, batch[side].to_pylist())) for side in ("src", "tgt"))
     return src, tgt
+
+
+def learned_text(text: str) -> str:
+    """A cleaned text as a model learns it, without elements and entities."""
+    return strip_codes(text).strip() or text

@@ -53,7 +53,7 @@ class EvalSet:
         blocks: its text, with its languages.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
-        leaks: what training pairs have of it (`mtx.data.leaks`), as report.json says it.
+        leaks: the training pairs with a match in it, as report.json has them; see `mtx.data.leaks`.
     """
 
     name: str

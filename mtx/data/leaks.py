@@ -1,111 +1,124 @@
-"""Leaks: training pairs that have a sentence of a validation or test set, or nearly one. None is dropped for it.
+"""Leaks: training pairs with an exact or near match in a validation or test set. No pair is dropped for a near match.
 
-Two sentences are nearly the same if they have the same words but for `_CUT_WORDS` in one place, such as a name. Case,
-punctuation and the values of numbers do not count. What is left of a sentence without the words in one place is a rest
-of it. Sentences that are nearly the same share a rest, so hashes of all rests find them in time linear in the text.
-Flow: training pairs and sets -> `find_leaks` -> report.json, and the lines that `mtx evaluate --without-leaks` skips.
+Two sentences are a near match if they have the same words but for `_CUT_WORDS` in one place, such as a name, and at
+least `_LEAST_SAME` of the same. Case, signs and the values of numbers do not count. What is left of a sentence without
+the words in one place is a rest of it. Near matches share a rest, so hashes of all rests find them in time linear in
+the text.
+Flow: sets -> `Leaks`; training pairs -> `find_matches` -> `Leaks` -> report.json. `mtx evaluate --without-leaks` reads
+the lines there.
 """
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import closing
-from functools import partial
-from itertools import accumulate, chain
+from collections import Counter
+from itertools import accumulate
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.blocks import texts_of
+from mtx.data.blocks import learned_text, texts_of
 from mtx.data.glossary import split_words
-from mtx.data.markup import clean_text, strip_codes
+from mtx.data.markup import clean_text
 from mtx.data.sources import Corpus
 from mtx.data.tables import PairGroup
 from mtx.data.token_store import Batch
-from mtx.data.workers import map_in_workers
 from mtx.storage import durable
 from mtx.storage.text_files import printable
 
-_NUMBER = re.compile(r"\d[\d.,:/]*")
+# Digits and separators between them, a space only before three digits
+_NUMBER = re.compile(r"\d(?:[\d.,:/]|[ \xa0\u2009\u202f](?=\d{3}))*")
 _CUT_WORDS = 2
-_END_WORDS = 3  # a rest without some words has twice as many: "Tom is not at home" and "Tom is not at work" differ
+_LEAST_SAME = 6  # where words differ: "Tom is not at home" and "Tom is not at work" are different sentences
+_END_WORDS = _LEAST_SAME // 2  # near matches share their first words or their last ones
 _NUM_EXAMPLES = 3
 
-Index = tuple[set[str], set[tuple[str, ...]], NDArray[np.int64]]
+Words = tuple[str, ...]
+Ends = dict[str, set[Words]]  # by side
+Hashes = NDArray[np.int64]
+Match = tuple[int, int, PairGroup, Hashes]  # the numbers of the set and of the corpus, the pair, and the shared rests
 
 
-class SetText:
-    """The text of a set, both sides together, to be found in training pairs.
+class Leaks:
+    """The text of a set, and the training pairs with a match in it.
 
     Attributes:
-        lines: for each rest, the lines with it, from 1, and their texts.
-        index: what workers look up: all texts, the first and the last words of each, and the rests.
+        sides: names for the sides of pairs; the same if the source of one direction is the target of another.
+        ends: the first and the last words of all texts of each side.
+        rests: hashes of the rests of all texts, in ascending order.
     """
 
-    def __init__(self, src: list[str], tgt: list[str]) -> None:
-        self.lines = defaultdict[int, list[tuple[int, str]]](list)
-        texts = set[str]()
-        ends = set[tuple[str, ...]]()
+    def __init__(self, src: list[str], tgt: list[str], has_directions: bool) -> None:
+        """Index the text of a set.
+
+        Args:
+            has_directions: whether the model has several.
+        """
+        self.sides = ("text", "text") if has_directions else ("src", "tgt")
+        self.ends: Ends = {side: set() for side in self.sides}
+        self._texts = list[tuple[int, str, str]]()  # line, side and text
+        rests = [np.empty(0, np.int64)]
         for line, pair in enumerate(zip(src, tgt, strict=True), 1):
-            for text in map(strip_codes, map(clean_text, pair)):
+            for side, text in zip(self.sides, map(learned_text, map(clean_text, pair)), strict=True):
                 words = _split(text)
-                texts.add(_normalize(text))
-                ends |= _ends(words)
-                for rest in _hash_rests(words):
-                    self.lines[rest].append((line, text))
-        self.index: Index = (texts, ends, np.array([*self.lines], np.int64))  # an array is sent to a worker at once
+                self.ends[side].update(_ends(words))
+                rests.append(_hash_rests(side, words))
+                self._texts.append((line, side, _normalize(text)))
+        numbers = np.arange(len(self._texts)).repeat([hashes.size for hashes in rests[1:]])
+        hashes = np.concatenate(rests)
+        order = np.argsort(hashes)
+        self.rests: Hashes = hashes[order]
+        self._numbers = numbers[order]  # of the text with each rest
+        self._exact_texts = {(side, text) for _, side, text in self._texts}
+        self._found = set[int]()
+        self._entry: durable.Json = {"train_pairs": 0, "example": None, "near_pairs": 0, "near_examples": []}
+
+    def count(self, corpus: Corpus, pair: PairGroup, rests: Hashes) -> None:
+        """Count a training pair that shares rests with the set."""
+        self._found.update(rests.tolist())
+        texts = map(_normalize, map(learned_text, (pair.src, pair.tgt)))
+        example = corpus.example(pair)
+        if not self._exact_texts.isdisjoint(zip(self.sides, texts, strict=True)):
+            self._entry["train_pairs"] += 1
+            self._entry["example"] = self._entry["example"] or example
+            return
+        self._entry["near_pairs"] += 1
+        if len(self._entry["near_examples"]) < _NUM_EXAMPLES:
+            [(number, _)] = Counter(self._numbers[np.isin(self.rests, rests)].tolist()).most_common(1)
+            like = self._texts[number][2]
+            self._entry["near_examples"].append({**example, "like": printable(like[:80])})
+
+    def report(self) -> durable.Json:
+        """The set's entry in report.json about leaks; its lines are numbered from 1."""
+        numbers = self._numbers[np.isin(self.rests, [*self._found])]
+        return {**self._entry, "lines": sorted({self._texts[number][0] for number in numbers.tolist()})}
 
 
-def find_leaks(batches: Iterable[Batch], sets: list[SetText], corpora: list[Corpus]) -> list[durable.Json]:
-    """What training pairs have of each set, as report.json says it.
+def find_matches(batch: Batch, sides: tuple[str, str], indexes: list[tuple[Ends, Hashes]]) -> list[Match]:
+    """The training pairs that share a rest with a set: those with an exact or near match in it.
 
     Args:
-        batches: of `choosing.CLEANED` without dates and hashes, none of them empty.
-        corpora: of the training text.
+        batch: of `choosing.CLEANED` without dates and hashes, not empty.
+        sides, indexes: of `Leaks`; the ends and the rests of each set.
     """
-    entries: list[durable.Json] = [
-        {"train_pairs": 0, "example": None, "near_pairs": 0, "near_examples": []} for _ in sets
-    ]
-    found = [set[int]() for _ in sets]
-    find = partial(_find_in_batch, indexes=[set_text.index for set_text in sets])
-    with closing(map_in_workers(find, batches)) as results:
-        for corpus, number, pair, has_text, rests in chain.from_iterable(results):
-            entry = entries[number]
-            found[number] |= rests
-            if has_text:
-                entry["train_pairs"] += 1
-                entry["example"] = entry["example"] or corpora[corpus].example(pair)
-            else:
-                entry["near_pairs"] += 1
-                if len(entry["near_examples"]) < _NUM_EXAMPLES:
-                    _, text = sets[number].lines[min(rests)][0]
-                    entry["near_examples"].append(corpora[corpus].example(pair) | {"like": printable(text[:80])})
-    for entry, set_text, rests in zip(entries, sets, found, strict=True):
-        entry["lines"] = sorted({line for rest in rests for line, _ in set_text.lines[rest]})
-    return entries
-
-
-def _find_in_batch(batch: Batch, indexes: list[Index]) -> list[tuple[int, int, PairGroup, bool, set[int]]]:
-    """The pairs with something of a set: the numbers of the corpus and the set, the pair, whether it has a text of the
-    set, and the rests that they share.
-    """
-    hits = []
-    rests_of_sets = [frozenset(rests.tolist()) for _, _, rests in indexes]
+    matches = []
     corpus = batch["corpus"][0].as_py()
     for row, pair in enumerate(zip(*texts_of(batch), strict=True)):
-        sides = [(words, _ends(words)) for words in map(_split, pair)]
-        for number, (texts, set_ends, _) in enumerate(indexes):
-            rests = set[int]()
-            for words, ends in sides:
-                if not set_ends.isdisjoint(ends):
-                    rests |= _hash_rests(words) & rests_of_sets[number]
-            if rests:
-                group = PairGroup.of(batch.slice(row, 1), np.array([True]))
-                has_text = not texts.isdisjoint(map(_normalize, pair))
-                hits.append((corpus, number, group, has_text, rests))
-    return hits
+        sides_of_pair = [(side, words, *_ends(words)) for side, words in zip(sides, map(_split, pair), strict=True)]
+        for number, (ends, set_rests) in enumerate(indexes):
+            hashes = [
+                _hash_rests(side, words)
+                for side, words, first, last in sides_of_pair
+                if first in ends[side] or last in ends[side]
+            ]
+            if not hashes:
+                continue
+            rests = np.concatenate(hashes)
+            places = np.searchsorted(set_rests, rests).clip(max=set_rests.size - 1)
+            shared = rests[set_rests[places] == rests]
+            if shared.size:
+                matches.append((number, corpus, PairGroup.of(batch.slice(row, 1), np.array([True])), shared))
+    return matches
 
 
 def _normalize(text: str) -> str:
@@ -113,29 +126,30 @@ def _normalize(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The words of a text, with the same word for all numbers."""
-    return split_words(_NUMBER.sub("0", _normalize(text)))
+    """The words of a text, with the same digit for all numbers; a text without words is one."""
+    return split_words(_NUMBER.sub("0", _normalize(text).replace("_", ""))) or [text]
 
 
-def _ends(words: list[str]) -> set[tuple[str, ...]]:
-    """The first and the last words. Texts that share a rest share one of these, so the rests of most are not needed."""
-    return {tuple(words[:_END_WORDS]), tuple(words[-_END_WORDS:])}
+def _ends(words: list[str]) -> tuple[Words, Words]:
+    """The first and the last words."""
+    return tuple(words[:_END_WORDS]), tuple(words[-_END_WORDS:])
 
 
-def _hash_rests(words: list[str]) -> set[int]:
+def _hash_rests(side: str, words: list[str]) -> Hashes:
     """A hash of every rest: of the words before a place, and of those behind it.
 
     Where no word is cut, each place gives another rest too, since the other text may have more words there.
     """
-    before = [*accumulate(words, _hash_more, initial=0)]
-    behind = [*accumulate(reversed(words), _hash_more, initial=0)]
+    hashes = [crc32(word.encode(errors="surrogatepass")) for word in words]
+    before = [*accumulate(hashes, _hash_both, initial=crc32(side.encode()))]
+    behind = [*accumulate(reversed(hashes), _hash_both, initial=0)]
     behind.reverse()
-    rests = set[int]()
+    rests = list[int]()
     for num_cut in range(_CUT_WORDS + 1):
-        if num_cut == 0 or len(words) - num_cut >= 2 * _END_WORDS:
-            rests.update(map(hash, zip(before, behind[num_cut:], strict=False)))
-    return rests
+        if num_cut == 0 or len(words) - num_cut >= _LEAST_SAME:
+            rests += map(hash, zip(before, behind[num_cut:], strict=False))
+    return np.array(rests, np.int64)
 
 
-def _hash_more(value: int, word: str) -> int:
-    return hash((value, crc32(word.encode(errors="surrogatepass"))))  # of numbers, it is the same in every process
+def _hash_both(one: int, other: int) -> int:
+    return hash((one, other))  # of numbers, it is the same in every process

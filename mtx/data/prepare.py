@@ -34,7 +34,7 @@ from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, drop_shared_sides, hold_out, read_sets
 from mtx.data.language_detection import find_other_language
 from mtx.data.languages import Languages
-from mtx.data.leaks import SetText, find_leaks
+from mtx.data.leaks import Leaks, find_matches
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.shards import CleanedBlock, read_blocks, read_encoded, read_shards, write_shard
@@ -157,9 +157,7 @@ def prepare(
         num_kept = [tally.num_kept for tally in tallies]
         shares = weights * min(1.0, MAX_TOKENIZER_PAIRS / (weights @ num_kept))
         text = ChosenText(cleaned, reasons_path, sum(num_kept), shares, config.seed)
-        set_texts = [SetText(*eval_set.texts()) for eval_set in sets]
-        for eval_set, leaks in zip(sets, find_leaks(text.batches(), set_texts, corpora.train), strict=True):
-            eval_set.leaks = leaks
+        _find_leaks(text, sets, corpora.train, bool(data.directions))
         tokenizer = tokenizer or _learn_tokenizer(config, text, _tags_of(corpora))
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -427,6 +425,19 @@ class ChosenText:
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
+
+
+def _find_leaks(text: ChosenText, sets: list[EvalSet], corpora: list[Corpus], has_directions: bool) -> None:
+    """Describe in each set the training pairs with a match in it."""
+    leaks = [Leaks(*eval_set.texts(), has_directions) for eval_set in sets]
+    indexes = [(each.ends, each.rests) for each in leaks]
+    find = partial(find_matches, sides=leaks[0].sides, indexes=indexes)
+    with closing(map_in_workers(find, text.batches())) as results:
+        for matches in _show_progress(results, "looking for leaks"):
+            for number, corpus, pair, rests in matches:
+                leaks[number].count(corpora[corpus], pair, rests)
+    for eval_set, each in zip(sets, leaks, strict=True):
+        eval_set.leaks = each.report()
 
 
 def _find_other_languages(text: ChosenText, corpora: list[Corpus]) -> durable.Json:

@@ -24,7 +24,7 @@ from mtx.data.language_detection import Profile, language_of
 from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, DataError
+from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.metric_process import CommandMetric, score_by_command, stored_entries
 from mtx.evaluation.protocols import LANGUAGES, Protocol
@@ -207,10 +207,29 @@ class ScoresBefore(Hook):
 
 
 def evaluate_tests(
-    translator: Translator, data: PreparedData, config: Config, directory: Path, metrics: ChosenMetrics = DEFAULT
+    translator: Translator,
+    data: PreparedData,
+    config: Config,
+    directory: Path,
+    metrics: ChosenMetrics = DEFAULT,
+    without_leaks: bool = False,
 ) -> dict[str, Scores]:
-    """Translate and score every test set of a run, into `directory` with the run's own search options."""
+    """Translate and score every test set of a run, into `directory` with the run's own search options.
+
+    Args:
+        without_leaks: whether to score the lines without a match in the training text, too; see `mtx.data.leaks`.
+
+    Raises:
+        UsageError: if an earlier version of mtx has prepared the data without looking for near matches.
+    """
+    leaks = {name: entry["leaks"].get("lines") for name, entry in data.report["tests"].items()}
+    if without_leaks and None in leaks.values():
+        raise UsageError(
+            f"{directory.parent}: an earlier version of mtx has prepared its data, without near matches",
+            "train a new run with the settings of its config.yaml",
+        )
     scores = dict[str, Scores]()
+    other_scores = dict[str, Scores]()
     options = translator.options
     search = config.decoding
     is_run_search = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
@@ -220,10 +239,26 @@ def evaluate_tests(
         scores[name] = score_translations(test_set, replace(metrics, own={*DEFAULT_METRICS, *metrics.own}))
         if is_run_search:
             write_test_set(directory / name, test_set, stored_entries(directory / name, test_set) | scores[name])
-    return scores | mean_scores(scores, config.data.language_pairs)
+        if without_leaks:
+            rest = _skip_lines(test_set, leaks[name])
+            num_lines, num_left = len(test_set.sources), len(rest.sources)
+            logger.info("%s: %s of %s lines have no match in the training text", name, num_left, num_lines)
+            if num_left:
+                other_scores[f"{name}, without leaks"] = score_translations(rest, metrics)
+    return scores | mean_scores(scores, config.data.language_pairs) | other_scores
 
 
-def evaluate_run(translator: Translator, root: Path, metrics: ChosenMetrics = DEFAULT) -> dict[str, Scores]:
+def _skip_lines(test_set: TestSet, skipped: list[int]) -> TestSet:
+    """A translated test set with one reference, without some lines, which are numbered from 1."""
+    lines = sorted({*range(1, len(test_set.sources) + 1)} - {*skipped})
+    texts = (test_set.sources, test_set.references, test_set.translations)
+    sources, references, translations = ([text[line - 1] for line in lines] for text in texts)
+    return replace(test_set, sources=sources, references=references, translations=translations)
+
+
+def evaluate_run(
+    translator: Translator, root: Path, metrics: ChosenMetrics = DEFAULT, without_leaks: bool = False
+) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; its model directory does not change.
 
     Raises:
@@ -233,7 +268,8 @@ def evaluate_run(translator: Translator, root: Path, metrics: ChosenMetrics = DE
     config = load_config(paths)
     with hold_lock(paths):
         durable.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, metrics)
+        data = load_prepared(paths.data)
+        return evaluate_tests(translator, data, config, paths.evaluation, metrics, without_leaks)
 
 
 def score_with_glossary(

@@ -13,15 +13,7 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.runs.run_directory import load_config
 from mtx.scoring.metrics import TestSet
 from mtx.storage import durable, text_files
-from mtx.storage.run_files import (
-    HYPOTHESIS_TEXT,
-    REFERENCE_TEXT,
-    REPORT,
-    SOURCE_TEXT,
-    RunLayout,
-    is_run,
-    translated_tests,
-)
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, is_run, translated_tests
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:
@@ -39,22 +31,6 @@ def changed_copies(test_set: TestSet) -> list[TestSet]:
             )
         )
     return copies
-
-
-def without_leaks(test_set: TestSet, run: RunLayout) -> TestSet:
-    """A copy of a run's test set with the lines that its training text does not have, nor nearly has.
-
-    Raises:
-        UsageError: if an earlier version prepared the run, or no line is left.
-    """
-    leaked = durable.read_json(run.data / REPORT)["tests"][test_set.name]["leaks"].get("lines")
-    if leaked is None:
-        raise UsageError(f"{run.root}: an earlier version prepared its data, without the lines that leak")
-    kept = sorted({*range(1, len(test_set.sources) + 1)} - {*leaked})
-    if not kept:
-        raise UsageError(f"{test_set.name}: every line is in the training text of {run.root}, or nearly so")
-    sources, references = ([lines[line - 1] for line in kept] for lines in (test_set.sources, test_set.references))
-    return replace(test_set, name=f"{test_set.name}, without leaks", sources=sources, references=references)
 
 
 def parallel_lines(*paths: Path) -> list[list[str]]:

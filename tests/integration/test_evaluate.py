@@ -136,16 +136,17 @@ def test_leaked_lines_are_left_out_of_another_score(run_copy: Path, tmp_path: Pa
         lines = (directory / f"{side}.txt").read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for number, line in enumerate(lines, 1) if number not in leaked]
         (tmp_path / side).write_text("".join(kept), encoding="utf-8")
-    assert "heldout, without leaks: 17 lines of 20" in result.stderr.decode()
+    assert "heldout: 17 of 20 lines have no match in the training text" in result.stderr.decode()
     theirs = _sacrebleu(tmp_path / "ref", tmp_path / "hyp")
     scores = ours["heldout, without leaks"]
     assert {name: round(scores[key]["score"], 6) for name, key in NAMES.items()} == theirs
     store({"train_pairs": 0, "example": None})
-    refused(2, ["an earlier version prepared its data"], "evaluate", run_copy, "--without-leaks")
+    refused(2, ["an earlier version of mtx has prepared its data"], "evaluate", run_copy, "--without-leaks")
     store({"lines": [*range(1, 21)]})
-    refused(2, ["heldout: every line is in the training text"], "evaluate", run_copy, "--without-leaks")
-    needs_run = ["--without-leaks scores the test sets of a run"]
+    assert list(json.loads(mtx("evaluate", run_copy, "--without-leaks", "--json").stdout)) == ["heldout"]
+    needs_run = ["--without-leaks needs a run"]
     refused(2, needs_run, "evaluate", run_copy / "model", "--without-leaks")
+    refused(2, needs_run, "evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref", "--without-leaks")
     refused(2, needs_run, "evaluate", run_copy, "--without-leaks", "--src", tmp_path / "ref", "--ref", tmp_path / "ref")
 
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtx.data import workers
-from mtx.data.leaks import SetText, find_leaks
+from mtx.data.leaks import Leaks, find_matches
 from mtx.data.sources import Corpus
-from mtx.data.tables import BLOCK_PAIRS
+from mtx.data.workers import map_in_workers
 
 CORPUS = Corpus("train.tsv", partial(iter, []), (Path("train.tsv"),))
 OTHER = "zu"  # a side that shares nothing
@@ -27,10 +26,12 @@ def batch(pairs: list[tuple[str, str]]) -> pa.RecordBatch:
     )
 
 
-def leaks(train: list[tuple[str, str]], test: list[tuple[str, str]]) -> Any:
+def leaks(train: list[tuple[str, str]], test: list[tuple[str, str]], has_directions: bool = False) -> Any:
     src, tgt = (list(side) for side in zip(*test, strict=True))
-    [entry] = find_leaks([batch(train)], [SetText(src, tgt)], [CORPUS])
-    return entry
+    found = Leaks(src, tgt, has_directions)
+    for _, _, pair, rests in find_matches(batch(train), found.sides, [(found.ends, found.rests)]):
+        found.count(CORPUS, pair, rests)
+    return found.report()
 
 
 SENTENCE = "The mayor of Bautzen opened the new fire station on Monday"
@@ -43,6 +44,10 @@ SENTENCE = "The mayor of Bautzen opened the new fire station on Monday"
         ("Käse", "Ka\u0308se", "same"),
         ("<b>Save</b> the file", "Save the file", "same"),
         ("Press &amp; hold", " Press & hold\u2028", "same"),
+        ("<p>Hello</p>", "<p>Hello</p>", "same"),
+        ("&nbsp;Hello<br>", "Hello", "same"),
+        ("<br>", "<br>", "same"),
+        ("♪", "♪", "same"),  # no words
         (SENTENCE, SENTENCE.upper() + "!", "near"),
         (SENTENCE, SENTENCE.replace("Bautzen", "Cottbus"), "near"),
         (SENTENCE, SENTENCE.replace("Bautzen", "Frankfurt (Oder)"), "near"),
@@ -51,12 +56,15 @@ SENTENCE = "The mayor of Bautzen opened the new fire station on Monday"
         (SENTENCE, f"{SENTENCE} at noon", "near"),
         ("Page 12 of 1,205", "Page 7 of 9", "near"),
         ("Yes!", "yes", "near"),
-        ("♪", "…", "near"),  # no words
+        ("1 205 pages", "7 pages", "near"),
         ("我昨天在学校里见到了老师", "我昨天在学校里见到了小王", "near"),
         (SENTENCE, SENTENCE.replace("Bautzen", "Cottbus").replace("Monday", "Friday"), None),  # two places
         (SENTENCE, SENTENCE.replace("Bautzen", "Frankfurt am Main"), None),
         (SENTENCE, f"{SENTENCE} and on the day before", None),
         ("Tom is not at home", "Tom is not at work", None),  # few words
+        ("♪", "…", None),
+        ("_File", "_Quit", None),
+        ("กิน", "กัน", None),
         ("我昨天在学校里见到了老师", "他明天要去北京看望他的父母", None),
         ("मैं कल स्कूल गया था", "मैं कल बाज़ार गया था", None),  # vowel signs do not end a word
         ("Yes", "Yes, please", None),
@@ -72,7 +80,7 @@ def test_what_is_nearly_the_same(text: str, other: str, kind: str | None) -> Non
             assert entry["lines"] == ([1] if kind else [])
 
 
-words = st.lists(st.sampled_from("abc"), max_size=11)
+words = st.lists(st.sampled_from("abc"), min_size=1, max_size=11)
 
 
 def is_near(one: list[str], other: list[str]) -> bool:
@@ -107,21 +115,36 @@ def test_a_pair_may_have_one_line_on_each_side() -> None:
     assert (entry["train_pairs"], entry["near_pairs"], entry["lines"]) == (1, 0, [1, 2])
 
 
-def test_many_near_texts_take_time_in_proportion_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10,000 pairs are like each of 2,000 lines: twenty million comparisons would take minutes."""
-    monkeypatch.setattr(workers, "num_cores", lambda: 1)
-    test = SetText([f"Page {number}" for number in range(2000)], [f"Seite {number}" for number in range(2000)])
-    train = [(f"Page {number}", f"Seite {number}") for number in range(2000, 12_000)]
-    batches = [batch(train[start : start + BLOCK_PAIRS]) for start in range(0, len(train), BLOCK_PAIRS)]
-    [entry] = find_leaks(batches, [test], [CORPUS])
-    assert entry["near_pairs"] == 10_000 and len(entry["lines"]) == 2000
+@pytest.mark.parametrize(("has_directions", "lines"), [(False, [1]), (True, [1, 2, 3])])
+def test_a_side_is_compared_with_the_same_side_or_with_both_of_several_directions(
+    has_directions: bool, lines: list[int]
+) -> None:
+    test = [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+    assert leaks([("one", "zu"), ("zwei", "so"), ("da", "three")], test, has_directions)["lines"] == lines
 
 
-def test_workers_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    test = [SetText([f"{SENTENCE} {number} is here"], ["ein"]) for number in range(2)]
-    batches = [batch([(f"{SENTENCE} {number} is there", OTHER)] * 3) for number in range(5)]
-    alone = find_leaks(batches, test, [CORPUS])
-    monkeypatch.setattr(workers, "FEW_ITEMS", 1)
-    monkeypatch.setattr(workers, "num_cores", lambda: 2)
-    assert find_leaks(batches, test, [CORPUS]) == alone
-    assert [entry["near_pairs"] for entry in alone] == [15, 15]
+def test_many_near_texts_are_counted_pair_by_pair() -> None:
+    test = [(f"Page {number}", f"Seite {number}") for number in range(500)]
+    entry = leaks([(f"Page {number}", f"Seite {number}") for number in range(500, 3000)], test)
+    assert entry["near_pairs"] == 2500 and entry["lines"] == [*range(1, 501)]
+
+
+def test_the_example_is_like_the_nearest_text() -> None:
+    far = SENTENCE.replace("Bautzen opened", "Cottbus closed")
+    near = SENTENCE.replace("Bautzen", "Guben")
+    for test in ((far, near), (near, far)):
+        [example] = leaks([(SENTENCE, OTHER)], [(text, "ein") for text in test])["near_examples"]
+        assert example["like"] == near
+
+
+def test_a_worker_has_the_same_hashes() -> None:
+    found = Leaks([SENTENCE], ["ein"], has_directions=False)
+    find = partial(find_matches, sides=found.sides, indexes=[(found.ends, found.rests)])
+    [matches] = map_in_workers(find, [batch([(SENTENCE, OTHER)])], num_workers=2, few_items=0)
+    assert len(matches) == 1
+
+
+def test_a_set_may_be_empty() -> None:
+    entry = Leaks([], [], has_directions=False)
+    assert find_matches(batch([("one", "eins")]), entry.sides, [(entry.ends, entry.rests)]) == []
+    assert entry.report()["lines"] == []

@@ -215,7 +215,7 @@ def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, trai
     assert report["would_drop"] == {"empty": 1, "identical": 1, "length ratio": 1}
     assert report["cut_to_max_tokens"] == 1 and report["held_out"] is False and report["pairs"] == 6
     assert report["leaks"]["train_pairs"] == 3 and report["leaks"]["example"]["line"] == 8
-    nothing = {"train_pairs": 0, "example": None, "near_pairs": 0, "near_examples": [], "lines": 0}
+    nothing = {"train_pairs": 0, "example": None, "near_pairs": 0, "near_examples": [], "lines": []}
     assert data.report["tests"]["news"]["leaks"] == nothing
     assert data.report["kept"] == 301
 
