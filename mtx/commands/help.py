@@ -114,7 +114,7 @@ GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.sp
 _HIDDEN = {
     "translate": "prefix look_below top_k top_p epsilon mbr seed batch_tokens",
     "back-translate": "to from_ length_penalty top_k top_p epsilon precision batch_tokens",
-    "evaluate": "from_ beam_size length_penalty batch_tokens fit_quality",
+    "evaluate": "from_ beam_size length_penalty batch_tokens protocol fit_quality",
     "compare": "to from_ as_json",
     "distil": "to from_ threads engine batch_tokens",
     "logprob": "to from_ length_penalty",

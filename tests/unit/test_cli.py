@@ -116,7 +116,7 @@ def test_the_rarest_options_are_hidden_and_still_there() -> None:
     assert {name: names for name, names in hidden.items() if names} == {
         "translate": {"prefix", "look_below", "seed", "top_k", "top_p", "epsilon", "mbr", "batch_tokens"},
         "back-translate": {"to", "from_", "length_penalty", "top_k", "top_p", "epsilon", "precision", "batch_tokens"},
-        "evaluate": {"from_", "beam_size", "length_penalty", "batch_tokens", "fit_quality"},
+        "evaluate": {"from_", "beam_size", "length_penalty", "batch_tokens", "protocol", "fit_quality"},
         "compare": {"to", "from_", "as_json"},
         "distil": {"to", "from_", "threads", "engine", "batch_tokens"},
         "logprob": {"to", "from_", "length_penalty"},
