@@ -203,7 +203,7 @@ def _find_doubts(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str, s
             leaks(entry),
             "remove them from the training text: scores on sentences seen in training are too high",
         )
-    elif len(entry["leaks"].get("lines", [])) >= max(1, 0.05 * num_pairs) and not entry["held_out"]:
+    elif len(entry["leaks"].get("lines", [])) >= max(1, 0.2 * num_pairs) and not entry["held_out"]:
         yield (
             name,
             leaks(entry),
