@@ -75,7 +75,7 @@ def evaluate(
         "--fit-quality needs MODEL, --src and one --ref": fit_quality
         and not (model and src and ref and len(ref) == 1 and not (robust or glossary)),
         "--testset has its own text; drop --src and --ref": src and testset,
-        "--without-leaks needs a run and goes with its own test sets": without_leaks
+        "--without-leaks needs a run, without --src, --testset and --glossary": without_leaks
         and (not model or not is_run(Path(model)) or src or testset or glossary),
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }

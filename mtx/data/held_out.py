@@ -200,11 +200,14 @@ def drop_shared_sides(sets: list[EvalSet], data: DataConfig, cleaned: list[Clean
 
 def _hash_sides(sets: list[EvalSet], data: DataConfig) -> dict[str, Hashes]:
     """For each side of training pairs, the hashes of the texts of these sets that it may not share."""
-    hashes = {}
-    for side in SIDES:
-        texts = list[str]()
-        for set_side in SIDES if data.directions else (side,):
-            for eval_set in sets:
-                texts += dict(zip(SIDES, eval_set.texts(), strict=True))[set_side]
-        hashes[side] = hash_texts(map(clean_text, texts))
-    return hashes
+    src = list[str]()
+    tgt = list[str]()
+    for eval_set in sets:
+        set_src, set_tgt = eval_set.texts()
+        src += set_src
+        tgt += set_tgt
+    src_hashes = hash_texts(map(clean_text, src))
+    tgt_hashes = hash_texts(map(clean_text, tgt))
+    if data.directions:
+        src_hashes = tgt_hashes = np.append(src_hashes, tgt_hashes)
+    return {"src": src_hashes, "tgt": tgt_hashes}

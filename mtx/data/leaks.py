@@ -57,15 +57,15 @@ class Leaks:
         self.sides = ("text", "text") if has_directions else ("src", "tgt")
         self.ends: Ends = {side: set() for side in self.sides}
         self._texts = list[tuple[int, str, str]]()  # line, side and text
-        rests = [np.empty(0, np.int64)]
+        rests = list[Hashes]()
         for line, pair in enumerate(zip(src, tgt, strict=True), 1):
             for side, text in zip(self.sides, map(learned_text, map(clean_text, pair)), strict=True):
                 words = _split(text)
                 self.ends[side].update(_ends(words))
                 rests.append(_hash_rests(side, words))
                 self._texts.append((line, side, _normalize(text)))
-        numbers = np.arange(len(self._texts)).repeat([hashes.size for hashes in rests[1:]])
-        hashes = np.concatenate(rests)
+        numbers = np.arange(len(rests)).repeat(np.array([of_text.size for of_text in rests], np.int64))
+        hashes = np.concatenate([np.empty(0, np.int64), *rests])
         order = np.argsort(hashes)
         self.rests: Hashes = hashes[order]
         self._numbers = numbers[order]  # of the text with each rest
@@ -77,16 +77,16 @@ class Leaks:
         """Count a training pair that shares rests with the set."""
         self._found.update(rests.tolist())
         texts = map(_normalize, map(learned_text, (pair.src, pair.tgt)))
-        example = corpus.example(pair)
         if not self._exact_texts.isdisjoint(zip(self.sides, texts, strict=True)):
             self._entry["train_pairs"] += 1
-            self._entry["example"] = self._entry["example"] or example
+            if self._entry["example"] is None:
+                self._entry["example"] = corpus.example(pair)
             return
         self._entry["near_pairs"] += 1
         if len(self._entry["near_examples"]) < _NUM_EXAMPLES:
             [(number, _)] = Counter(self._numbers[np.isin(self.rests, rests)].tolist()).most_common(1)
             like = self._texts[number][2]
-            self._entry["near_examples"].append({**example, "like": printable(like[:80])})
+            self._entry["near_examples"].append({**corpus.example(pair), "like": printable(like[:80])})
 
     def report(self) -> durable.Json:
         """The set's entry in report.json about leaks; its lines are numbered from 1."""

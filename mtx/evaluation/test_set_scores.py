@@ -225,7 +225,7 @@ def evaluate_tests(
     leaks = {name: entry["leaks"].get("lines") for name, entry in data.report["tests"].items()}
     if without_leaks and None in leaks.values():
         raise UsageError(
-            f"{directory.parent}: an earlier version of mtx has prepared its data, without near matches",
+            f"{directory.parent}: an earlier version of mtx has prepared its data without looking for near matches",
             "train a new run with the settings of its config.yaml",
         )
     scores = dict[str, Scores]()

@@ -197,18 +197,13 @@ def _find_doubts(name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str, s
     """What makes the scores on a set doubtful, by its entry in report.json; see `_find_set_problems`."""
     num_pairs = entry["pairs"]
     num_damaged = sum(entry["would_drop"].values())
-    if entry["leaks"]["train_pairs"] >= max(1, 0.01 * num_pairs) and not entry["held_out"]:
-        yield (
-            name,
-            leaks(entry),
-            "remove them from the training text: scores on sentences seen in training are too high",
-        )
-    elif len(entry["leaks"].get("lines", [])) >= max(1, 0.2 * num_pairs) and not entry["held_out"]:
-        yield (
-            name,
-            leaks(entry),
-            "its scores may be too high for other text; mtx evaluate RUN --without-leaks scores the other lines",
-        )
+    hint = ""
+    if entry["leaks"]["train_pairs"] >= max(1, 0.01 * num_pairs):
+        hint = "remove them from the training text: scores on sentences seen in training are too high"
+    elif len(entry["leaks"].get("lines", [])) >= max(1, 0.2 * num_pairs):
+        hint = "scores on other text may be lower; mtx evaluate RUN --without-leaks scores the other lines of test sets"
+    if hint and not entry["held_out"]:
+        yield name, leaks(entry), hint
     if num_pairs < 200:  # two equally good models may then differ by a few BLEU points
         key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
         yield (
@@ -289,7 +284,8 @@ def leaks(entry: dict[str, Any]) -> str:
         text = f"{subject} a source or target of it, such as {show_example(entry['leaks']['example'])}"
     if num_near := entry["leaks"].get("near_pairs"):  # earlier versions did not count them
         num_free = entry["pairs"] - len(entry["leaks"]["lines"])
-        text += f"; {counted(num_near, 'training pair')} with a near match; {num_free:,} of its lines have neither"
+        verb = "has" if num_near == 1 else "have"
+        text += f"; {counted(num_near, 'training pair')} {verb} a near match; {num_free:,} of its lines have neither"
     return text
 
 

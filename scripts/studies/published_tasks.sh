@@ -12,7 +12,7 @@
 #   both                                           147,521 pairs, both directions in one model
 #   bt-hsb-de, bt-de-hsb                           and text of the target language, translated by the model "all" of the
 #                                                  other direction
-#   distil-hsb-de, distil-de-hsb                   a student of the models "all", "both" and "bt"
+#   distil-hsb-de, distil-de-hsb                   a student of the models "all" and "bt"
 # americas: AmericasNLP 2021 from Spanish, 30 minutes each. DATA is a clone of github.com/AmericasNLP/americasnlp2021;
 # the languages are hch, gn, aym and bzd. The validation text is held out of the training text, dev is the test set.
 set -euo pipefail

@@ -239,7 +239,7 @@ def test_near_leaks_are_shown_and_warned_of_where_they_are_many(clean: TokenStor
         entry["leaks"] |= {"near_pairs": 30, "near_examples": [example] * 3, "lines": [*range(num_lines)]}
         line, *examples = checks.set_lines({"valid": entry, "tests": {}})
         assert line == f"validation set: 500 pairs; {checks.leaks(entry)}"
-        assert line.endswith(f"; 30 training pairs with a near match; {500 - num_lines} of its lines have neither")
+        assert line.endswith(f"; 30 training pairs have a near match; {500 - num_lines} of its lines have neither")
         assert examples == ["  near match: train.tsv:7: one -> eins, like: one"] * 3
         problem = f"validation set: {checks.leaks(entry)}"
         assert told(prepared(clean, clean, valid=entry)) == (problem if num_lines == 100 else "")
