@@ -30,7 +30,6 @@ from mtx.storage.text_files import printable
 _NUMBER = re.compile(r"\d(?:[\d.,:/]|[ \xa0\u2009\u202f](?=\d{3}))*")
 _CUT_WORDS = 2
 _LEAST_SAME = 6  # where words differ: "Tom is not at home" and "Tom is not at work" are different sentences
-_END_WORDS = _LEAST_SAME // 2  # near matches share their first words or their last ones
 _NUM_EXAMPLES = 3
 
 Words = tuple[str, ...]
@@ -44,7 +43,7 @@ class Leaks:
 
     Attributes:
         sides: names for the sides of pairs; the same if the source of one direction is the target of another.
-        ends: the first and the last words of all texts of each side.
+        ends: for each side, first and last words of all texts, as many as near matches of any length look up.
         rests: hashes of the rests of all texts, in ascending order.
     """
 
@@ -61,7 +60,8 @@ class Leaks:
         for line, pair in enumerate(zip(src, tgt, strict=True), 1):
             for side, text in zip(self.sides, map(learned_text, map(clean_text, pair)), strict=True):
                 words = _split(text)
-                self.ends[side].update(_ends(words))
+                for num_words in range(len(words) - _CUT_WORDS, len(words) + _CUT_WORDS + 1):
+                    self.ends[side].update(_ends(words, num_words))
                 rests.append(_hash_rests(side, words))
                 self._texts.append((line, side, _normalize(text)))
         numbers = np.arange(len(rests)).repeat(np.array([of_text.size for of_text in rests], np.int64))
@@ -104,7 +104,9 @@ def find_matches(batch: Batch, sides: tuple[str, str], indexes: list[tuple[Ends,
     matches = []
     corpus = batch["corpus"][0].as_py()
     for row, pair in enumerate(zip(*texts_of(batch), strict=True)):
-        sides_of_pair = [(side, words, *_ends(words)) for side, words in zip(sides, map(_split, pair), strict=True)]
+        sides_of_pair = [
+            (side, words, *_ends(words, len(words))) for side, words in zip(sides, map(_split, pair), strict=True)
+        ]
         for number, (ends, set_rests) in enumerate(indexes):
             hashes = [
                 _hash_rests(side, words)
@@ -130,9 +132,10 @@ def _split(text: str) -> list[str]:
     return split_words(_NUMBER.sub("0", _normalize(text).replace("_", ""))) or [text]
 
 
-def _ends(words: list[str]) -> tuple[Words, Words]:
-    """The first and the last words."""
-    return tuple(words[:_END_WORDS]), tuple(words[-_END_WORDS:])
+def _ends(words: list[str], num_words: int) -> tuple[Words, Words]:
+    """The first and the last words, half of what a cut leaves: a near match with `num_words` shares one of both."""
+    size = max(_LEAST_SAME // 2, (num_words - _CUT_WORDS + 1) // 2)
+    return tuple(words[:size]), tuple(words[-size:])
 
 
 def _hash_rests(side: str, words: list[str]) -> Hashes:
