@@ -5,14 +5,14 @@
 #     bash scripts/studies/published_tasks.sh americas DATA RUNS LANGUAGE...
 #
 # sorbian: WMT20 Upper Sorbian-German. DATA is a clone of github.com/mariondimarco/WMT22_UnsupVeryLowResMT_Data, in which
-# devtest.tar.gz is unpacked. The steps, in this order; each has one thread, and two at once use two cores:
-#   30m-hsb-de, 30m-de-hsb, 2h-hsb-de, 2h-de-hsb   60,000 pairs, with a time limit
-#   whole-hsb-de-SEED, whole-de-hsb-SEED           60,000 pairs, without one
-#   all-hsb-de, all-de-hsb                         147,521 pairs
-#   both                                           147,521 pairs, both directions in one model
-#   bt-hsb-de, bt-de-hsb                           and text of the target language, translated by the model "all" of the
-#                                                  other direction
-#   distil-hsb-de, distil-de-hsb                   a student of the models "all" and "bt"
+# devtest.tar.gz is unpacked. A step is [LIMIT-]WHAT, such as 2h-all-hsb-de, where LIMIT is a training.time_limit. Each
+# has one thread, and two at once use two cores. WHAT, where hsb-de may be de-hsb:
+#   small-hsb-de[-SEED]   60,000 pairs
+#   all-hsb-de            147,521 pairs
+#   both                  147,521 pairs, both directions in one model
+#   bt-hsb-de             and text of the target language, translated by the model "all" of the other direction
+#   distil-hsb-de         a student of the models "all" and "bt"
+# The models that bt and distil take have the same LIMIT.
 # americas: AmericasNLP 2021 from Spanish, 30 minutes each. DATA is a clone of github.com/AmericasNLP/americasnlp2021;
 # the languages are hch, gn, aym and bzd. The validation text is held out of the training text, dev is the test set.
 set -euo pipefail
@@ -46,24 +46,31 @@ monolingual() { # LANGUAGE
 }
 
 sorbian() { # STEP
-    local step=$1 src tgt
-    case $step in
+    local step=$1 limit= src tgt
+    local what=$step settings=()
+    if [[ $step == [0-9]* ]]; then
+        limit=${step%%-*}- what=${step#*-}
+        settings=(training.time_limit="${limit%-}")
+    fi
+    case $what in
     *de-hsb*) src=de tgt=hsb ;;
     *) src=hsb tgt=de ;;
     esac
-    local pair=(data.src=$src data.tgt=$tgt "${sets[@]}")
-    case $step in
-    30m-* | 2h-*) train "$step" "${pair[@]}" data.train=$small training.time_limit="${step%%-*}" ;;
-    whole-*) train "$step" "${pair[@]}" data.train=$small seed="${step##*-}" ;;
+    local pair=(data.src=$src data.tgt=$tgt "${sets[@]}" "${settings[@]}")
+    case $what in
+    small-*-*-*) train "$step" "${pair[@]}" data.train=$small seed="${what##*-}" ;;
+    small-*) train "$step" "${pair[@]}" data.train=$small ;;
     all-*) train "$step" "${pair[@]}" data.train=$large ;;
-    both) train both data.directions=hsb-de,de-hsb "${sets[@]}" data.train=$large ;;
+    both) train "$step" data.directions=hsb-de,de-hsb "${sets[@]}" "${settings[@]}" data.train=$large ;;
     bt-*)
+        local synthetic
+        synthetic=$(realpath "$runs")/$limit$what.tsv
         monolingual $tgt >"$runs/mono.$tgt"
-        mtx back-translate "$runs/all-$tgt-$src" "$runs/mono.$tgt" -o "$(realpath "$runs")/bt.$src-$tgt.tsv"
-        train "$step" "${pair[@]}" data.train="[train.hsb-de, train2021.hsb-de, {name: $(realpath "$runs")/bt.$src-$tgt.tsv, tag: BT}]"
+        mtx back-translate "$runs/${limit}all-$tgt-$src" "$runs/mono.$tgt" -o "$synthetic"
+        train "$step" "${pair[@]}" data.train="[train.hsb-de, train2021.hsb-de, {name: $synthetic, tag: BT}]"
         ;;
     distil-*)
-        mtx distil "$runs/all-$src-$tgt+$runs/bt-$src-$tgt" run_dir="$runs/$step"
+        mtx distil "$runs/${limit}all-$src-$tgt+$runs/${limit}bt-$src-$tgt" run_dir="$runs/$step" "${settings[@]}"
         score "$runs/$step"
         ;;
     *)
