@@ -27,7 +27,8 @@ def test_it_gives_the_scores_of_the_recipes(recipe: str) -> None:
 
 def test_its_table_is_that_of_the_results() -> None:
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    measured = {f"{float(number):.1f}" for number in re.findall(r"\| (\d?\d\.\d\d)(?: [(\[][\d., ]+[)\]])? (?=\|)", results)}
+    scores = re.findall(r"\| (\d?\d\.\d\d)(?: [(\[][\d., ]+[)\]])? (?=\|)", results)
+    measured = {f"{float(score):.1f}" for score in scores}
     rows = re.findall(
         r"^\| [\d,]+ (?:pairs|photo captions).* \| \**([\d.]+)\** \| ([\d.]+|not measured) \|$", README, re.MULTILINE
     )
