@@ -9,10 +9,9 @@
 # has one thread, and two at once use two cores. WHAT, where hsb-de may be de-hsb:
 #   small-hsb-de[-SEED]   60,000 pairs
 #   all-hsb-de            147,521 pairs
-#   both                  147,521 pairs, both directions in one model
-#   bt-hsb-de             and text of the target language, translated by the model "all" of the other direction
-#   distil-hsb-de         a student of the models "all" and "bt"
-# The models that bt and distil take have the same LIMIT.
+#   both                  60,000 pairs, both directions in one model
+#   bt-hsb-de             60,000 pairs, and text of the target language that the model LIMIT-small-de-hsb translates
+#   distil-hsb-de         a student of the model 8h-small-hsb-de
 # americas: AmericasNLP 2021 from Spanish, 30 minutes each. DATA is a clone of github.com/AmericasNLP/americasnlp2021;
 # the languages are hch, gn, aym and bzd. The validation text is held out of the training text, dev is the test set.
 set -euo pipefail
@@ -28,10 +27,11 @@ score() {
 train() { # NAME SETTING...
     local name=$1
     shift
-    mtx train own-text data.dir="$data" run_dir="$runs/$name" "$@"
+    mtx train "${recipe:-own-text}" data.dir="$data" run_dir="$runs/$name" "$@"
     score "$runs/$name"
 }
 
+recipes=$(dirname "$0")/../../configs
 sets=(data.valid=devel.hsb-de data.test=devel_test.hsb-de)
 small=train.hsb-de
 large=train.hsb-de,train2021.hsb-de
@@ -61,16 +61,17 @@ sorbian() { # STEP
     small-*-*-*) train "$step" "${pair[@]}" data.train=$small seed="${what##*-}" ;;
     small-*) train "$step" "${pair[@]}" data.train=$small ;;
     all-*) train "$step" "${pair[@]}" data.train=$large ;;
-    both) train "$step" data.directions=hsb-de,de-hsb "${sets[@]}" "${settings[@]}" data.train=$large ;;
+    both) train "$step" data.directions=hsb-de,de-hsb "${sets[@]}" "${settings[@]}" data.train=$small ;;
     bt-*)
         local synthetic
         synthetic=$(realpath "$runs")/$limit$what.tsv
         monolingual $tgt >"$runs/mono.$tgt"
-        mtx back-translate "$runs/${limit}all-$tgt-$src" "$runs/mono.$tgt" -o "$synthetic"
-        train "$step" "${pair[@]}" data.train="[train.hsb-de, train2021.hsb-de, {name: $synthetic, tag: BT}]"
+        mtx back-translate "$runs/${limit}small-$tgt-$src" "$runs/mono.$tgt" -o "$synthetic"
+        sed "s|own.tsv|$small|; s|bt.tsv|$synthetic|" "$recipes/back-translation.yaml" >"$runs/$step.yaml"
+        recipe=$runs/$step.yaml train "$step" "${pair[@]}"
         ;;
     distil-*)
-        mtx distil "$runs/${limit}all-$src-$tgt+$runs/${limit}bt-$src-$tgt" run_dir="$runs/$step" "${settings[@]}"
+        mtx distil "$runs/8h-small-$src-$tgt" run_dir="$runs/$step" "${settings[@]}"
         score "$runs/$step"
         ;;
     *)
